@@ -219,9 +219,9 @@ func (h *Host) answerOf(pod *corev1.Pod, mounted map[string]volumes.Mounted) (ap
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return api.HoldAnswer{}, fmt.Errorf("make the directory of the hold: %w", err)
 	}
-	answer := api.HoldAnswer{Pod: store.KeyOf(pod), UID: string(pod.UID), Volumes: map[string]api.HoldPlace{}, Directory: directory}
+	answer := api.HoldAnswer{Pod: store.KeyOf(pod), UID: string(pod.UID), Volumes: map[string]api.HoldMount{}, Directory: directory}
 	for name, mount := range mounted {
-		answer.Volumes[name] = api.HoldPlace{Path: mount.Path, Block: mount.Block, ReadOnly: mount.ReadOnly}
+		answer.Volumes[name] = api.HoldMount{Path: mount.Path, Block: mount.Block, ReadOnly: mount.ReadOnly}
 	}
 	return answer, nil
 }

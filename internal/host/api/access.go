@@ -50,7 +50,7 @@ func (o Options) refusal(p peer, method string) string {
 	return fmt.Sprintf("uid %d may not use this host: use sudo, or become a member of a group that 'holdfast host --socket-group' or '--socket-read-group' names", p.uid)
 }
 
-// connection knows who is at its other end.
+// connection is a connection with the credentials of its peer.
 type connection struct {
 	net.Conn
 	peer  peer
@@ -58,17 +58,17 @@ type connection struct {
 	close func()
 }
 
-// Close gives the connection's place back, too.
+// Close also ends the connection's count against its user's limit.
 func (c *connection) Close() error {
 	c.close()
 	return c.Conn.Close()
 }
 
-// mostOfOne is how many connections one user may have: who may only read must
-// not be able to keep others away.
+// mostOfOne is how many connections one user may have: a user with read access
+// must not be able to exclude others.
 const mostOfOne = 512
 
-// door accepts connections and asks who it is.
+// door accepts connections and reads the credentials of their peers.
 type door struct {
 	net.Listener
 	mu    sync.Mutex
@@ -90,9 +90,9 @@ func (d *door) Accept() (net.Conn, error) {
 		}
 		c.peer, c.err = peerOf(unix)
 		if failed := c.err != nil; failed || d.enter(c) {
-			return c, nil //nolint:nilerr // who it is not known of is told so
+			return c, nil //nolint:nilerr // the server answers an unknown peer with the error
 		}
-		_ = accepted.Close() // too many: nothing was promised
+		_ = accepted.Close() // too many connections of one user
 	}
 }
 

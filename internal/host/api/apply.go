@@ -12,8 +12,8 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrNotFound tells that there is no such object.
 	ErrNotFound = errors.New("not found")
-	// ErrForbidden tells that the object is not the caller's to write, or that a
-	// policy refuses it.
+	// ErrForbidden means that the caller may not write the object, or that a policy
+	// refuses it.
 	ErrForbidden = errors.New("forbidden")
 )
 
@@ -54,7 +54,7 @@ type ApplyResult struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// DeleteOptions of DeleteObject. What is empty is not looked at.
+// DeleteOptions of DeleteObject. Empty fields are not compared.
 type DeleteOptions struct {
 	// UID and ResourceVersion are what the object must have; ErrConflict otherwise.
 	UID             string `json:"uid,omitempty"`

@@ -102,15 +102,15 @@ func (c *Client) JournalAfter(ctx context.Context, sequence uint64) (JournalAnsw
 	return answer, err
 }
 
-// WatchJournal tells of each entry after a sequence number, as Watch does.
-func (c *Client) WatchJournal(ctx context.Context, after uint64, told func(journal.Entry) error) error {
+// WatchJournal calls handle with each entry after a sequence number, as Watch does.
+func (c *Client) WatchJournal(ctx context.Context, after uint64, handle func(journal.Entry) error) error {
 	query := url.Values{"watch": {"1"}, "after": {strconv.FormatUint(after, 10)}}
 	return c.follow(ctx, request{method: http.MethodGet, path: ownPrefix + "journal", query: query}, func(line []byte) error {
 		var entry journal.Entry
 		if err := json.Unmarshal(line, &entry); err != nil {
 			return fmt.Errorf("the host's answer: %w", err)
 		}
-		return told(entry)
+		return handle(entry)
 	})
 }
 
@@ -121,7 +121,7 @@ func (c *Client) Drivers(ctx context.Context) ([]Driver, error) {
 	return drivers, err
 }
 
-// State tells where the work for an object stands.
+// State returns the progress of the controllers' work for an object.
 func (c *Client) State(ctx context.Context, kind store.Kind, key string) ([]WorkState, error) {
 	var states []WorkState
 	err := c.own(ctx, "state", url.Values{"kind": {kind.Kind}, "key": {key}}, &states)
@@ -226,14 +226,14 @@ type Lease struct {
 	stop context.CancelFunc
 }
 
-// Close ends the hold. The host takes the volumes away by itself.
+// Close ends the hold. The host releases the volumes without further calls.
 func (l *Lease) Close() error {
 	l.stop()
 	return l.body.Close()
 }
 
-// Lease is Hold for as long as the connection is there: until Close, or until
-// this process ends. The context is for the asking only.
+// Lease is Hold for as long as the connection lasts: until Close, or until this
+// process ends. The context is for the request only.
 func (c *Client) Lease(ctx context.Context, what HoldRequest) (*Lease, error) {
 	data, err := json.Marshal(what)
 	if err != nil {

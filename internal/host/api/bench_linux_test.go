@@ -35,7 +35,7 @@ func BenchmarkList_ofAThousand(b *testing.B) {
 	}
 }
 
-// From a write to the last of a hundred watchers, and what each holds in memory.
+// From a write to the last of a hundred watchers, and the memory of each.
 func BenchmarkWatch_ofAHundred(b *testing.B) {
 	f := serve(b)
 	ctx, cancel := context.WithCancel(b.Context())

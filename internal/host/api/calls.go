@@ -102,7 +102,7 @@ type namedFile struct {
 func decodeFiles(data []byte) ([]manifest.File, error) {
 	var given []namedFile
 	if err := json.Unmarshal(data, &given); err != nil {
-		return nil, badRequest("the body is no list of files: %v", err)
+		return nil, badRequest("the body is not a list of files: %v", err)
 	}
 	files := make([]manifest.File, 0, len(given))
 	for _, file := range given {
@@ -184,7 +184,7 @@ func (s *stream) entries(entries []journal.Entry) error {
 	return err
 }
 
-// afterNow stands for the sequence number of the newest entry.
+// afterNow means the sequence number of the newest entry.
 const afterNow = "now"
 
 func (s *Server) after(text string) (uint64, error) {
@@ -267,7 +267,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	if text := query.Get("tailLines"); text != "" {
 		if request.Tail, err = strconv.ParseInt(text, 10, 64); err != nil || request.Tail < 0 {
-			return badRequest("tailLines %q is no number of lines", text)
+			return badRequest("tailLines %q is not a number of lines", text)
 		}
 	}
 	ctx, cancel := s.long(r)
@@ -279,8 +279,8 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, t target) error {
 	return nil
 }
 
-// hold mounts volumes for who asks. With lease=connection, the hold ends with
-// the connection; not so if the host ends, which leaves mounted what is.
+// hold mounts volumes for the caller. With lease=connection, the hold ends with the
+// connection, but not when the host ends: the volumes stay mounted then.
 func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
 	var request HoldRequest
 	data, err := body(w, r)
@@ -288,10 +288,10 @@ func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := json.Unmarshal(data, &request); err != nil {
-		return badRequest("the body is no HoldRequest: %v", err)
+		return badRequest("the body is not a HoldRequest: %v", err)
 	}
 	if lease := r.URL.Query().Get("lease"); lease != "" && lease != leaseConnection {
-		return badRequest("lease %q is none; there is %s", lease, leaseConnection)
+		return badRequest("lease %q is not known; use %s", lease, leaseConnection)
 	} else if request.Lease = lease == leaseConnection; request.Lease {
 		from, err := peerFrom(r.Context())
 		if err != nil {
@@ -312,8 +312,7 @@ func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
 
 const leaseConnection = "connection"
 
-// releaseLimit bounds how long the way back of a lease may take; what it leaves
-// is the pod controller's.
+// releaseLimit bounds the release of a lease; the pod controller continues after it.
 const releaseLimit = 2 * time.Minute
 
 func (s *Server) lease(w http.ResponseWriter, r *http.Request, request HoldRequest, answer HoldAnswer) error {
@@ -343,7 +342,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	if text := query.Get("timeoutSeconds"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || seconds <= 0 {
-			return badRequest("timeoutSeconds %q is no number of seconds", text)
+			return badRequest("timeoutSeconds %q is not a number of seconds", text)
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)

@@ -109,7 +109,7 @@ func kindOf(t testing.TB, object store.Object) store.Kind {
 			return kind
 		}
 	}
-	t.Fatalf("%T is no kind", object)
+	t.Fatalf("%T is not a kind", object)
 	return store.Kind{}
 }
 
@@ -167,7 +167,7 @@ func (h *fakeHost) Hold(_ context.Context, request HoldRequest) (HoldAnswer, err
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held = append(h.held, request)
-	return HoldAnswer{Pod: "default/hold", Volumes: map[string]HoldPlace{"data": {Path: "/p"}}}, h.err
+	return HoldAnswer{Pod: "default/hold", Volumes: map[string]HoldMount{"data": {Path: "/p"}}}, h.err
 }
 
 func (h *fakeHost) Release(_ context.Context, request ReleaseRequest) error {

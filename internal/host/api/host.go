@@ -32,7 +32,7 @@ type Host interface {
 	// Mounts says of each mounted volume of a pod whether it answers.
 	Mounts(ctx context.Context, podKey string) ([]Mount, error)
 	Drivers() []Driver
-	// State tells where the work for an object stands, one for each controller
+	// State returns the progress of the work for an object, one for each controller
 	// that has any.
 	State(kind store.Kind, key string) []WorkState
 }
@@ -59,7 +59,7 @@ type HoldRequest struct {
 	// FSGroup is as in a pod's security context.
 	FSGroup *int64 `json:"fsGroup,omitempty"`
 	// Pod, if given, is the pod whose volumes to mount and that the caller runs
-	// itself; it takes the place of Volumes and FSGroup. Namespace and Name are
+	// itself; it replaces Volumes and FSGroup. Namespace and Name are
 	// its, and its containers need no command.
 	Pod *corev1.Pod `json:"podObject,omitempty"`
 	// Once: the hold fails with the first error that repeating alone does not help
@@ -68,8 +68,8 @@ type HoldRequest struct {
 	// UntilReboot: the hold is for something that no reboot outlives. Otherwise
 	// it is brought back after one.
 	UntilReboot bool `json:"untilReboot,omitempty"`
-	// TimeoutSeconds bounds how long is waited for the volumes; 0: as long as the
-	// asker waits. What was made is taken back then.
+	// TimeoutSeconds bounds the wait for the volumes; 0: as long as the caller
+	// waits. After it the hold is released.
 	TimeoutSeconds int64 `json:"timeoutSeconds,omitempty"`
 	// Lease: the hold ends with the connection that asked for it. The server
 	// sets it, and PID, the process that asked.
@@ -83,19 +83,19 @@ type HoldVolume struct {
 	Claim    string                  `json:"claim,omitempty"`
 	CSI      *corev1.CSIVolumeSource `json:"csi,omitempty"`
 	ReadOnly bool                    `json:"readOnly,omitempty"`
-	// Bind is an empty directory of the machine that the volume is to appear at, too.
+	// Bind is an empty directory of the machine where the volume is bind mounted, too.
 	Bind string `json:"bind,omitempty"`
 }
 
 // HoldAnswer says where the volumes are.
 type HoldAnswer struct {
-	// Pod is the object that stands for the hold, namespace/name, and UID its uid.
+	// Pod is the object of the hold, namespace/name, and UID its uid.
 	Pod     string               `json:"pod"`
 	UID     string               `json:"uid"`
-	Volumes map[string]HoldPlace `json:"volumes"` // by HoldVolume.Name
+	Volumes map[string]HoldMount `json:"volumes"` // by HoldVolume.Name
 	// Directory is for other files of the caller; it is removed with the hold.
 	Directory string `json:"directory"`
-	// Warnings are what the policy says to who made the hold.
+	// Warnings are what the policy says to the user who made the hold.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -106,8 +106,8 @@ type ReleaseRequest struct {
 	UID string
 }
 
-// HoldPlace is one volume that is mounted, or the device of a block volume.
-type HoldPlace struct {
+// HoldMount is one volume that is mounted, or the device of a block volume.
+type HoldMount struct {
 	Path     string `json:"path"`
 	Block    bool   `json:"block,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
@@ -127,7 +127,7 @@ type VolumeStats struct {
 	Volume string `json:"volume"`
 	Driver string `json:"driver"`
 	Path   string `json:"path"`
-	// Bytes and Inodes are nil if the driver does not tell.
+	// Bytes and Inodes are nil if the driver does not report them.
 	Bytes  *Usage `json:"bytes,omitempty"`
 	Inodes *Usage `json:"inodes,omitempty"`
 	// Abnormal says what is wrong with the volume, if the driver says so.
@@ -188,7 +188,7 @@ type DriverInstance struct {
 	Next     time.Time `json:"next,omitzero"`
 }
 
-// WorkState is where a controller's work for an object stands.
+// WorkState is the progress of a controller's work for an object.
 type WorkState struct {
 	Controller string `json:"controller"`
 	Running    bool   `json:"running,omitempty"`

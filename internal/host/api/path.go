@@ -36,9 +36,9 @@ func parsePath(path string) (target, bool) {
 			return target{}, false
 		}
 	}
-	for i, place := range []*string{&t.resource, &t.name, &t.subresource} {
+	for i, word := range []*string{&t.resource, &t.name, &t.subresource} {
 		if i < len(words) {
-			*place = words[i]
+			*word = words[i]
 		}
 	}
 	// An empty word would be a name that no object can have.
@@ -94,7 +94,7 @@ func checkSegment(what, text string) error {
 		return fmt.Errorf("the %s is empty", what)
 	}
 	if problems := content.IsPathSegmentName(text); len(problems) > 0 {
-		return fmt.Errorf("%q is no %s: it %s", text, what, strings.Join(problems, ", "))
+		return fmt.Errorf("%q is not a %s: it %s", text, what, strings.Join(problems, ", "))
 	}
 	return nil
 }

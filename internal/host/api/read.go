@@ -86,9 +86,9 @@ type WatchEvent struct {
 	Object store.Object
 }
 
-// Watch tells of each change until the context ends, told fails, or the host
-// ends. The error is store.ErrExpired when the version is too old.
-func (c *Client) Watch(ctx context.Context, kind store.Kind, options ListOptions, told func(WatchEvent) error) error {
+// Watch calls handle with each change until the context ends, handle fails, or the
+// host ends. The error is store.ErrExpired if the version is too old.
+func (c *Client) Watch(ctx context.Context, kind store.Kind, options ListOptions, handle func(WatchEvent) error) error {
 	query := options.query()
 	query.Set("watch", "1")
 	return c.follow(ctx, request{method: http.MethodGet, path: pathOf(kind, options.Namespace, ""), query: query}, func(line []byte) error {
@@ -110,15 +110,15 @@ func (c *Client) Watch(ctx context.Context, kind store.Kind, options ListOptions
 		if err != nil {
 			return fmt.Errorf("the host's answer: %w", err)
 		}
-		return told(WatchEvent{Type: frame.Type, Object: object})
+		return handle(WatchEvent{Type: frame.Type, Object: object})
 	})
 }
 
 // errEnded is a long answer that the host ended.
 var errEnded = errors.New("the host ended")
 
-// follow reads an answer line by line.
-func (c *Client) follow(ctx context.Context, what request, told func(line []byte) error) error {
+// follow calls handle with each line of an answer.
+func (c *Client) follow(ctx context.Context, what request, handle func(line []byte) error) error {
 	answer, err := c.send(ctx, what)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (c *Client) follow(ctx context.Context, what request, told func(line []byte
 		case err != nil:
 			return c.explain(ctx, err)
 		}
-		if err := told(line); err != nil {
+		if err := handle(line); err != nil {
 			return err
 		}
 	}

@@ -50,12 +50,13 @@ func fieldsOf(object store.Object) fields.Set {
 	return set
 }
 
-// place reports whether the object's key matches. It never changes.
-func (f filter) place(object store.Object) bool {
+// selectsKey reports whether the filter selects an object by its key and fields,
+// which never change, unlike its labels.
+func (f filter) selectsKey(object store.Object) bool {
 	return (f.namespace == "" || f.namespace == object.GetNamespace()) && (f.name == "" || f.name == object.GetName()) &&
 		f.fields.Matches(fieldsOf(object))
 }
 
 func (f filter) matches(object store.Object) bool {
-	return f.place(object) && f.labels.Matches(labels.Set(object.GetLabels()))
+	return f.selectsKey(object) && f.labels.Matches(labels.Set(object.GetLabels()))
 }

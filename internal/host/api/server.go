@@ -84,8 +84,8 @@ func Listen(ctx context.Context, path string, options Options) (*unixsocket.List
 	return listener, nil
 }
 
-// open lets groups connect. A file has one group only: with two, everybody may
-// connect and is told no.
+// open lets groups connect. A file has one group only: with two, every user may
+// connect, and the server refuses the others.
 func open(path string, options Options) error {
 	group := options.Group
 	switch {
@@ -152,7 +152,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	from, err := peerFrom(r.Context())
 	if err != nil {
-		s.answerError(w, r, refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "this host cannot tell who you are: %v", err))
+		s.answerError(w, r, refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "the credentials of the connection cannot be read: %v", err))
 		return
 	}
 	if text := s.options.refusal(from, r.Method); text != "" {

@@ -118,7 +118,7 @@ func TestServer_answersEachPath(t *testing.T) {
 		})
 	}
 	if f.host.applied[0].Name != "x.yaml" || !f.host.options.DryRun || f.host.deleted[1] != (DeleteOptions{UID: "u", ResourceVersion: "7"}) {
-		t.Errorf("the host was told %v, %v, %v", f.host.applied, f.host.options, f.host.deleted)
+		t.Errorf("the host was called with %v, %v, %v", f.host.applied, f.host.options, f.host.deleted)
 	}
 }
 

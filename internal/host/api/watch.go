@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// stream writes one answer bit by bit. A client that does not read in time is
-// cut off.
+// stream writes one answer in parts. It closes the connection of a client that does
+// not read in time.
 type stream struct {
 	writer  http.ResponseWriter
 	control *http.ResponseController
@@ -44,24 +44,24 @@ func (s *stream) Write(data []byte) (int, error) {
 type watcher struct {
 	desired filter
 	out     *stream
-	// told are the keys that the client has been told of, and those that it knows
-	// to be none of its: an object may get or lose a label. Without a selector by
-	// labels it is not needed.
-	told map[string]bool
+	// known has the keys that were sent to the client: true for an object that
+	// matches, false for one that does not, since an object may get or lose a label.
+	// It is nil without a label selector.
+	known map[string]bool
 }
 
-// watch follows objects until the client goes. Without a resourceVersion, what
-// there is comes first (the semantics are those of the Kubernetes API).
+// watch sends changes of objects until the client leaves. Without a resourceVersion,
+// it sends the existing objects first (the semantics are those of the Kubernetes API).
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind store.Kind, desired filter) error {
 	query := r.URL.Query()
 	from := s.source(kind)
 	watching := &watcher{desired: desired}
 	if !desired.labels.Empty() {
-		watching.told = map[string]bool{}
+		watching.known = map[string]bool{}
 	}
 	version, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
 	if err != nil && query.Get("resourceVersion") != "" {
-		return badRequest("resourceVersion %q is no version", query.Get("resourceVersion"))
+		return badRequest("resourceVersion %q is not a version", query.Get("resourceVersion"))
 	}
 	var first []change
 	initial := version == 0 || query.Get("sendInitialEvents") == "true"
@@ -93,7 +93,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind store.Kind, 
 	return nil
 }
 
-// expired finds out whether the version is too old, before the answer begins.
+// expired returns an error if the version is too old, before the answer begins.
 func expired(ctx context.Context, next func(context.Context) ([]change, error)) error {
 	over, cancel := context.WithCancel(ctx)
 	cancel()
@@ -103,20 +103,20 @@ func expired(ctx context.Context, next func(context.Context) ([]change, error)) 
 	return nil
 }
 
-// begin is what there is now.
+// begin lists the existing objects.
 func (w *watcher) begin(from source) ([]change, uint64, error) {
 	items, version, err := from.list(w.desired)
 	first := make([]change, 0, len(items))
 	for _, object := range items {
 		first = append(first, change{verb: watch.Added, key: store.KeyOf(object), object: object})
-		if w.told != nil {
-			w.told[store.KeyOf(object)] = true
+		if w.known != nil {
+			w.known[store.KeyOf(object)] = true
 		}
 	}
 	return first, version, err
 }
 
-// bookmark ends what there was at the beginning (KEP-3157).
+// bookmark marks the end of the existing objects (KEP-3157).
 func bookmark(kind store.Kind, version uint64) store.Object {
 	object := kind.New()
 	object.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
@@ -136,7 +136,7 @@ func (w *watcher) run(ctx context.Context, changes []change, next func(context.C
 		}
 		desired := changes[:0]
 		for _, one := range changes {
-			if w.desired.place(one.object) && w.see(&one) {
+			if w.desired.selectsKey(one.object) && w.see(&one) {
 				desired = append(desired, one)
 			}
 		}
@@ -146,28 +146,27 @@ func (w *watcher) run(ctx context.Context, changes []change, next func(context.C
 	}
 }
 
-// see decides whether the client is told of a change, and as what: to it, an
-// object comes when its labels fit and goes when they do not any more.
+// see decides whether a change is sent to the client, and as what: for the client, an
+// object is added when its labels begin to match and deleted when they cease to.
 func (w *watcher) see(c *change) bool {
-	if w.told == nil {
+	if w.known == nil {
 		return true
 	}
-	was, known := w.told[c.key]
+	was, known := w.known[c.key]
 	fits := w.desired.matches(c.object)
 	switch {
 	case c.verb == watch.Deleted:
-		delete(w.told, c.key)
+		delete(w.known, c.key)
 		return was || !known && fits
 	case fits:
 		if known && !was {
 			c.verb = watch.Added
 		}
-		w.told[c.key] = true
+		w.known[c.key] = true
 		return true
 	}
-	// Of an object that was there before the watch it is not known whether the
-	// client has it: that it has not is said once.
-	w.told[c.key] = false
+	// The client may have an object from before the watch: its deletion is sent once.
+	w.known[c.key] = false
 	created := c.verb == watch.Added
 	c.verb = watch.Deleted
 	return was || !known && !created
@@ -196,7 +195,7 @@ func (w *watcher) send(changes []change) error {
 	return err
 }
 
-// fail is the last line of a watch that cannot continue.
+// fail writes the last line of a watch that cannot continue.
 func (w *watcher) fail(err error) {
 	status := statusOf(err)
 	line, err := json.Marshal(frame{Type: watch.Error, Object: &status})

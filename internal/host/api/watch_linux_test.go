@@ -202,7 +202,7 @@ func TestWatch_endsWithTheHost(t *testing.T) {
 		ended <- err
 	}()
 	f.stop()
-	if err := <-ended; err != nil { // one that is cut off, when it did not end in time, ends with an error
+	if err := <-ended; err != nil { // a watch that did not end in time ends with an error
 		t.Errorf("the watch ended with %v", err)
 	}
 }

@@ -47,7 +47,7 @@ func (h *slowHost) Hold(ctx context.Context, request api.HoldRequest) (api.HoldA
 		}
 		if !going {
 			h.pause()
-			return api.HoldAnswer{Volumes: map[string]api.HoldPlace{"volume": {Path: "/pods/" + string(uid)}}}, nil
+			return api.HoldAnswer{Volumes: map[string]api.HoldMount{"volume": {Path: "/pods/" + string(uid)}}}, nil
 		}
 		select {
 		case <-ctx.Done():
