@@ -69,7 +69,7 @@ func TestServer_answersEachPath(t *testing.T) {
 		{"GET", "/api/v1/persistentvolumeclaims?fieldSelector=spec.x%3Dno", "", 400, `no field \"spec.x\"`},
 		{"GET", "/api/v1/persistentvolumeclaims?labelSelector=%3D%3D", "", 400, "labelSelector"},
 		{"GET", "/api/v1/persistentvolumeclaims?labelSelector=a%3Db", "", 200, `"items":[]`},
-		{"GET", "/api/v1/persistentvolumeclaims?watch=1&resourceVersion=x", "", 400, "is no version"},
+		{"GET", "/api/v1/persistentvolumeclaims?watch=1&resourceVersion=x", "", 400, "is not a version"},
 		{"GET", "/apis/storage.k8s.io/v1/storageclasses/fast", "", 200, `"provisioner":"x.example"`},
 		{"GET", "/apis/storage.k8s.io/v1beta1/storageclasses/fast", "", 404, "nothing at"},
 		{"GET", "/apis/storage.k8s.io/v1/namespaces/default/storageclasses/fast", "", 404, "nothing at"},
