@@ -52,7 +52,7 @@ func checkMeta(meta metav1.Object, kind store.Kind) []string {
 	}
 	for i, name := range meta.GetFinalizers() {
 		if !isOwnFinalizer(name) {
-			problems = append(problems, fmt.Sprintf("metadata.finalizers[%d]: nobody here would take %q off again, and the object could not be deleted", i, name))
+			problems = append(problems, fmt.Sprintf("metadata.finalizers[%d]: this host never removes the finalizer %q, so the object could not be deleted", i, name))
 		}
 	}
 	labels := metav1validation.ValidateLabels(meta.GetLabels(), field.NewPath("metadata", "labels"))

@@ -188,7 +188,7 @@ func (c containers) check(at string, container *corev1.Container) []string {
 		problems = append(problems, checkID(at+".securityContext.runAsUser", security.RunAsUser)...)
 		problems = append(problems, checkID(at+".securityContext.runAsGroup", security.RunAsGroup)...)
 	}
-	return append(problems, c.checkPlaces(at, container)...)
+	return append(problems, c.checkPaths(at, container)...)
 }
 
 // isServed reports whether package workload has a value for a field of the pod.
@@ -201,9 +201,9 @@ func isServed(fieldPath string) bool {
 	return slices.Contains([]string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"}, fieldPath)
 }
 
-func (c containers) checkPlaces(at string, container *corev1.Container) (problems []string) {
-	places := map[string]bool{}
-	place := func(field, name, target string) podVolume {
+func (c containers) checkPaths(at string, container *corev1.Container) (problems []string) {
+	taken := map[string]bool{}
+	check := func(field, name, target string) podVolume {
 		volume := c.volumes[name]
 		if !volume.known {
 			problems = append(problems, fmt.Sprintf("%s: the pod has no volume %q", field, name))
@@ -213,16 +213,16 @@ func (c containers) checkPlaces(at string, container *corev1.Container) (problem
 			problems = append(problems, fmt.Sprintf("%s: the path %q is not absolute", field, target))
 		case clean == "/":
 			problems = append(problems, fmt.Sprintf("%s: the root itself cannot be a mount path", field))
-		case places[clean]:
+		case taken[clean]:
 			problems = append(problems, fmt.Sprintf("%s: the path %q is taken", field, target))
 		default:
-			places[clean] = true
+			taken[clean] = true
 		}
 		return volume
 	}
 	for i, mount := range container.VolumeMounts {
 		field := fmt.Sprintf("%s.volumeMounts[%d]", at, i)
-		if volume := place(field, mount.Name, mount.MountPath); volume.known && !volume.filesystem {
+		if volume := check(field, mount.Name, mount.MountPath); volume.known && !volume.filesystem {
 			problems = append(problems, fmt.Sprintf("%s: volume %q is a block device (volumeMode: Block); use volumeDevices", field, mount.Name))
 		}
 		if mount.SubPath != "" && c.isSecret(mount.Name) {
@@ -234,7 +234,7 @@ func (c containers) checkPlaces(at string, container *corev1.Container) (problem
 	}
 	for i, device := range container.VolumeDevices {
 		field := fmt.Sprintf("%s.volumeDevices[%d]", at, i)
-		if volume := place(field, device.Name, device.DevicePath); volume.known && !volume.block {
+		if volume := check(field, device.Name, device.DevicePath); volume.known && !volume.block {
 			problems = append(problems, fmt.Sprintf("%s: volume %q is a filesystem; use volumeMounts", field, device.Name))
 		}
 	}

@@ -43,8 +43,8 @@ func checkClaimSpec(at string, pvc *corev1.PersistentVolumeClaim) []string {
 	return append(problems, reference(at+".volumeName", &pvc.Spec.VolumeName)...)
 }
 
-// checkFraction refuses less than a byte, which a cluster takes with a warning:
-// nobody means it.
+// checkFraction refuses less than a byte, which is always a mistake. A cluster
+// accepts it with a warning.
 func checkFraction(at string, size resource.Quantity) []string {
 	if size.Sign() <= 0 || size.CmpInt64(1) >= 0 {
 		return nil
@@ -96,7 +96,7 @@ func checkAccessModes(at string, modes []corev1.PersistentVolumeAccessMode) (pro
 			problems = append(problems, fmt.Sprintf("%s[%d]: %v", at, i, err))
 		}
 		if mode == corev1.ReadWriteOncePod && len(modes) > 1 {
-			problems = append(problems, at+": ReadWriteOncePod stands alone")
+			problems = append(problems, at+": ReadWriteOncePod must be the only mode")
 		}
 	}
 	return problems

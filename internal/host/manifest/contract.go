@@ -26,7 +26,7 @@ type rule struct {
 }
 
 // contract is what becomes of every field of one kind. A path covers everything
-// below it. "[]" stands for any element of a list. A field of the Kubernetes API
+// below it. "[]" means any element of a list. A field of the Kubernetes API
 // that is in no rule is refused, and fails a test.
 type contract struct {
 	rules map[string]rule

@@ -63,12 +63,12 @@ type Objects struct {
 
 // document is one YAML document of a file, or one item of a List in it.
 type document struct {
-	place string
+	where string
 	data  []byte
 }
 
 func (d document) errorf(format string, arguments ...any) error {
-	return fmt.Errorf("%s: %w", d.place, fmt.Errorf(format, arguments...))
+	return fmt.Errorf("%s: %w", d.where, fmt.Errorf(format, arguments...))
 }
 
 // Decode reads all files. All that is wrong in them is reported at once.
@@ -107,7 +107,7 @@ func split(file File) ([]document, error) {
 		if errors.Is(err, io.EOF) {
 			return documents, nil
 		}
-		doc := document{place: fmt.Sprintf("%s: document %d", name, number)}
+		doc := document{where: fmt.Sprintf("%s: document %d", name, number)}
 		if err != nil {
 			return documents, doc.errorf("%w", err)
 		}
@@ -185,7 +185,7 @@ func (o *Objects) addList(doc document, seen map[string]document) (problems []er
 		return []error{doc.errorf("List: %w", errors.Join(strict...))}
 	}
 	for i, item := range list.Items {
-		inner := document{place: fmt.Sprintf("%s, items[%d]", doc.place, i), data: item}
+		inner := document{where: fmt.Sprintf("%s, items[%d]", doc.where, i), data: item}
 		var meta metav1.TypeMeta
 		if err := json.Unmarshal(item, &meta); err == nil && meta.Kind == "List" {
 			problems = append(problems, inner.errorf("is a List in a List"))
@@ -213,12 +213,12 @@ func (o *Objects) addAs(kind store.Kind, doc document, seen map[string]document)
 	}
 	restarts := restartPolicy(object)
 	SetDefaults(object)
-	given := Object{Kind: kind, Object: object, Key: store.KeyOf(object), Where: doc.place}
+	given := Object{Kind: kind, Object: object, Key: store.KeyOf(object), Where: doc.where}
 	unused, problems := checkFields(kind.Kind, doc.data)
 	problems = append(problems, checkMeta(object, kind)...)
 	problems = append(problems, check(object)...)
 	if first, twice := seen[given.Name()]; twice {
-		problems = append(problems, fmt.Sprintf("is there twice: the first is %s", strings.Replace(first.place, ": document", ", document", 1)))
+		problems = append(problems, fmt.Sprintf("is there twice: the first is %s", strings.Replace(first.where, ": document", ", document", 1)))
 	}
 	seen[given.Name()] = doc
 	if len(problems) > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// lastApplied is kubectl's copy of the manifest. It has no meaning here, and a
-// Secret's holds its values.
+// lastApplied is kubectl's copy of the manifest. It has no meaning here, and that of
+// a Secret contains its values.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // nameLabel is on every namespace (KEP 2161), so that selectors can name it.

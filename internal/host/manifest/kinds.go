@@ -14,7 +14,7 @@ import (
 // isHosts reports whether objects of a kind are written by the host alone.
 func isHosts(kind string) bool { return kind == "CSINode" || kind == "VolumeAttachment" }
 
-// Kinds are the kinds that a manifest may hold, in the order in which they are
+// Kinds are the kinds that a manifest may contain, in the order in which they are
 // applied.
 func Kinds() []store.Kind {
 	return slices.DeleteFunc(store.Kinds(), func(kind store.Kind) bool { return isHosts(kind.Kind) })

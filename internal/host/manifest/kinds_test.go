@@ -64,7 +64,7 @@ func TestDecode_everyKindThatAUserGives(t *testing.T) {
 	}
 }
 
-// again holds that what passed passes once more after it was written.
+// again checks that an accepted object is accepted once more after it was encoded.
 func again(t *testing.T, given Object) {
 	t.Helper()
 	data, err := json.Marshal(given.Object)
@@ -128,7 +128,7 @@ func TestDecode_refusesWhatAnAPIServerRefuses(t *testing.T) {
 		{"Namespace", "name: team", "name: a.b", "metadata.name: "},
 		{"Namespace", "name: team", `name: team, labels: {"a b": c}`, "already set"},
 		{"Namespace", "pod-security.kubernetes.io/enforce", `"a b"`, "metadata.labels: name part must consist"},
-		{"Namespace", "name: team,", "name: team, finalizers: [a.example/b],", `metadata.finalizers[0]: nobody here would take "a.example/b" off again`},
+		{"Namespace", "name: team,", "name: team, finalizers: [a.example/b],", `metadata.finalizers[0]: this host never removes the finalizer "a.example/b"`},
 		{"Namespace", "name: team,", "generateName: a,", `metadata.generateName: "a" is not supported`},
 		{"Namespace", "name: team,", "name: team, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}],", "metadata.ownerReferences: is not supported"},
 		{"Secret", "a: Yg==", `"a b": Yg==`, "data[a b]: "},

@@ -61,12 +61,12 @@ func rowsOf(table *contract) (rows []row) {
 			here += ": " + rule.note
 		}
 		parent, name := cutLast(path)
-		place := slices.IndexFunc(rows, func(r row) bool { return r.parent == parent && r.here == here })
-		if place < 0 {
-			place = len(rows)
+		at := slices.IndexFunc(rows, func(r row) bool { return r.parent == parent && r.here == here })
+		if at < 0 {
+			at = len(rows)
 			rows = append(rows, row{parent: parent, here: here})
 		}
-		rows[place].fields = append(rows[place].fields, code(name))
+		rows[at].fields = append(rows[at].fields, code(name))
 	}
 	return rows
 }

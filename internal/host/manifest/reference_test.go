@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// page is the reference that holds Reference between two marks.
+// page is the reference page that has Reference between two marks.
 const (
 	page      = "../../../docs/reference/objects.md"
 	pageBegin = "<!-- fields: begin; TestReference_isInTheDocumentation writes this with UPDATE=1 -->\n"

@@ -143,7 +143,7 @@ func (s *shape) scalar(path string, t reflect.Type, value any) bool {
 		return true
 	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
 		if text, ok := value.(string); !ok || !isTime(text) {
-			s.wrong(path, "is no time: write it as 2006-01-02T15:04:05Z")
+			s.wrong(path, "is not a time: write it as 2006-01-02T15:04:05Z")
 		}
 		return true
 	case reflect.TypeFor[[]byte]():
@@ -208,7 +208,7 @@ func (s *shape) number(path string, bits int, value any) {
 	switch {
 	case ok && err == nil:
 	case ok:
-		s.wrong(path, "%s is no whole number of %d bits", text, bits)
+		s.wrong(path, "%s is not a whole number of %d bits", text, bits)
 	case quoted && err == nil:
 		s.wrong(path, "%s, where a whole number is wanted: write it without quotes", s.aText(text))
 	case quoted:

@@ -31,12 +31,12 @@ func TestDecode_namesWhatHasTheWrongType(t *testing.T) {
 		{"a bool that is a number", changed(t, "restartPolicy: Never", "hostNetwork: 1"), pod + "spec.hostNetwork: is a number, where true or false is wanted"},
 		{"a number in quotes", changed(t, "restartPolicy: Never", `terminationGracePeriodSeconds: "30"`), pod + `spec.terminationGracePeriodSeconds: "30" is a text, where a whole number is wanted: write it without quotes`},
 		{"a number with a unit", changed(t, "restartPolicy: Never", "terminationGracePeriodSeconds: 30s"), pod + `spec.terminationGracePeriodSeconds: "30s" is a text, where a whole number is wanted`},
-		{"a broken number", changed(t, "restartPolicy: Never", "terminationGracePeriodSeconds: 1.5"), pod + "spec.terminationGracePeriodSeconds: 1.5 is no whole number"},
+		{"a broken number", changed(t, "restartPolicy: Never", "terminationGracePeriodSeconds: 1.5"), pod + "spec.terminationGracePeriodSeconds: 1.5 is not a whole number"},
 		{"a list of texts", changed(t, "command: [cat]", "command: [sleep, 5]"), pod + "spec.containers[0].command[1]: is a number, where a text is wanted: put it in quotes"},
-		{"a map in place of a list", changed(t, "[{name: data, mountPath: /data}]", "{name: data}"), pod + "spec.containers[0].volumeMounts: is a map, where a list is wanted"},
+		{"a map instead of a list", changed(t, "[{name: data, mountPath: /data}]", "{name: data}"), pod + "spec.containers[0].volumeMounts: is a map, where a list is wanted"},
 		{"a size of nothing", changed(t, "storage: 1Gi", `storage: ""`), `spec.resources.requests.storage: "" is not a quantity`},
 		{"a size in words", changed(t, "storage: 1Gi", "storage: {much: 1}"), "spec.resources.requests.storage: is a map, where a quantity is wanted, such as 512Mi or 10Gi"},
-		{"a time", changed(t, "namespace: ns", "namespace: ns, creationTimestamp: today"), pod + "metadata.creationTimestamp: is no time"},
+		{"a time", changed(t, "namespace: ns", "namespace: ns, creationTimestamp: today"), pod + "metadata.creationTimestamp: is not a time"},
 		{"everything at once", changed(t, "restartPolicy: Never", "hostNetwork: 1\n  restartPolicies: x"), "where true or false is wanted; unknown field"},
 	})
 }
