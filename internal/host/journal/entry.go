@@ -13,7 +13,7 @@ type Event struct {
 	Last    time.Time `json:"last"`
 }
 
-// Status is where a step stands.
+// Status is the progress of a step.
 type Status string
 
 // A step starts, may be repeated, and is done or has failed.

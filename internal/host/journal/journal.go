@@ -11,11 +11,11 @@ import (
 const (
 	// FileName is the journal's file below the root directory.
 	FileName = "journal.db"
-	// most is how many entries are kept, and longest for how long. Both are
-	// looked at when something is written.
+	// most is how many entries are kept, and longest for how long. Both are applied
+	// when entries are written.
 	most    = 10_000
 	longest = 24 * time.Hour
-	// linger is how long the writer waits for more to write at once. Who reads
+	// linger is how long the writer waits for more entries to write at once. A reader
 	// does not wait for it.
 	linger = 20 * time.Millisecond
 )
@@ -32,7 +32,7 @@ type Journal struct {
 	disk   sync.Mutex
 	db     *bbolt.DB
 	stored int  // entries in the file
-	mute   bool // the last writing failed, and was said
+	mute   bool // the last write failed, and was logged
 
 	mu       sync.Mutex
 	sequence uint64
@@ -44,7 +44,7 @@ type Journal struct {
 	writer   sync.WaitGroup
 }
 
-// Record notes what happened to an object.
+// Record adds an event of an object.
 func (j *Journal) Record(notice Notice) {
 	now := j.now()
 	j.add(Entry{Event: &Event{
@@ -53,8 +53,8 @@ func (j *Journal) Record(notice Notice) {
 	}})
 }
 
-// Step notes where a step stands. Its end takes the place of its beginning, and
-// ends that are alike are counted.
+// Step adds the progress of a step. The end of a step replaces its beginning, and
+// equal ends are counted.
 func (j *Journal) Step(step StepEntry) {
 	if step.Started.IsZero() {
 		step.Started = j.now().Add(-step.Took)

@@ -87,11 +87,11 @@ func TestStep_endTakesThePlaceOfTheBeginning(t *testing.T) {
 		step.Status, step.Started = Started, step.Started.Add(time.Second)
 		j.Step(step)
 	}
-	var told []string
+	var steps []string
 	for _, s := range storyOf(t, j, "data").Steps {
-		told = append(told, fmt.Sprint(s.Status, " ", s.Count, " ", s.Code))
+		steps = append(steps, fmt.Sprint(s.Status, " ", s.Count, " ", s.Code))
 	}
-	if got, want := strings.Join(told, ", "), "failed 2 Internal, done 1 , started 1 "; got != want {
+	if got, want := strings.Join(steps, ", "), "failed 2 Internal, done 1 , started 1 "; got != want {
 		t.Errorf("the story is %q, want %q", got, want)
 	}
 	pod, err := j.Of("Pod", "default/web")
@@ -162,7 +162,7 @@ func TestOpen_movesADamagedFileAside(t *testing.T) {
 	damages := map[string]func([]byte) []byte{
 		"nothing but zeros": func(data []byte) []byte { return make([]byte, len(data)) },
 		"no bbolt file":     func([]byte) []byte { return []byte("hello") },
-		"cut off":           func(data []byte) []byte { return data[:3*4096] },
+		"truncated":         func(data []byte) []byte { return data[:3*4096] },
 		"pages of zeros":    func(data []byte) []byte { return append(data[:2*4096:2*4096], make([]byte, len(data)-2*4096)...) },
 		"pages of ones": func(data []byte) []byte {
 			return append(data[:2*4096:2*4096], bytes.Repeat([]byte{0xff}, len(data)-2*4096)...)

@@ -11,8 +11,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Of tells what happened to an object. Objects of the same name that were there
-// before are told of, too; their UID is another.
+// Of returns the events and steps of an object, including those of earlier objects
+// of the same name, whose UID differs.
 func (j *Journal) Of(kind, key string) (Story, error) {
 	story := Story{Events: []Event{}, Steps: []StepEntry{}}
 	err := j.view(func(file *file) error {

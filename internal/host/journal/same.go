@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// identity is equal for entries that are counted instead of being kept twice. A
-// step that runs has the same one however it stands, so that its end takes the
-// place of its beginning.
+// identity is equal for entries that are counted instead of being kept twice. It is
+// the same for a step that started and one that is retried, so that the end of the
+// step replaces its beginning.
 func (e Entry) identity() string {
 	var words []string
 	if e.Event != nil {

@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// store writes a batch in one transaction. A journal that cannot be written,
-// because the disk is full, holds up nothing: what was to be written is lost.
+// store writes a batch in one transaction. If the journal cannot be written, for
+// example because the disk is full, the batch is lost and nothing else is affected.
 func (j *Journal) store(batch []Entry) {
 	if j.db == nil {
 		return
@@ -72,7 +72,7 @@ func aboutKey(ref Ref, sequence uint64) []byte {
 	return binary.BigEndian.AppendUint64(aboutPrefix(ref), sequence)
 }
 
-// put writes an entry in the place of the one that it counts on or ends.
+// put writes an entry, or replaces the one that it repeats or ends.
 func (f *file) put(entry condensed) error {
 	identity := entry.ID
 	for _, before := range []string{identity, entry.replaced} {
