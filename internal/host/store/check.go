@@ -12,13 +12,13 @@ import (
 type Problem struct {
 	Where string // such as persistentvolumes "pv-1"
 	What  string
-	// Lost tells that nothing can read it.
+	// Lost means that the record cannot be read.
 	Lost bool
 }
 
 func (p Problem) String() string { return p.Where + ": " + p.What }
 
-// Report is what a store holds.
+// Report is what a store contains.
 type Report struct {
 	Path     string
 	Schema   int

@@ -108,7 +108,7 @@ func (s *Store) takeChecksums(t *testing.T, schema int) {
 
 // Bytes change at random, anywhere in the file: the store is refused, and check and
 // repair name what is damaged; or every record is what was written. A damaged meta
-// page alone goes back by one change, as after a power cut.
+// page alone goes back by one change, as after a power loss.
 func TestChecksum_noChangedByteIsServed(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 9))
 	root, before, after := busy(t, random, Schema)

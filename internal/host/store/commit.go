@@ -18,7 +18,7 @@ type change struct {
 // one after the other. do may run on another goroutine, and runs once.
 func (s *Store) Update(do func(*Tx) error) error { return s.UpdateAs(nil, do) }
 
-// UpdateAs is Update by a writer, whom those who watch are told of.
+// UpdateAs is Update by a writer, which watchers see in the changes.
 func (s *Store) UpdateAs(writer *Writer, do func(*Tx) error) error {
 	mine := &change{writer: writer, do: do}
 	s.arrivals.Lock()
@@ -26,7 +26,7 @@ func (s *Store) UpdateAs(writer *Writer, do func(*Tx) error) error {
 	s.arrivals.Unlock()
 	s.commits.Lock()
 	defer s.commits.Unlock()
-	if !mine.done { // else another caller took it along
+	if !mine.done { // else another caller committed it
 		s.arrivals.Lock()
 		all := s.arrived
 		s.arrived = nil
@@ -39,15 +39,15 @@ func (s *Store) UpdateAs(writer *Writer, do func(*Tx) error) error {
 	return nil
 }
 
-// errCutOff is for those whose commit ended with another caller's panic.
-var errCutOff = errors.New("nothing was written, since another change panicked")
+// errOtherPanicked is the error of changes whose commit ended with another caller's panic.
+var errOtherPanicked = errors.New("nothing was written, since another change panicked")
 
 // commit makes all changes in one transaction, without those that fail.
 func (s *Store) commit(all []*change) {
 	defer func() { // after a panic that is recovered, such as by a server
 		for _, c := range all {
 			if !c.done {
-				c.done, c.err = true, errCutOff
+				c.done, c.err = true, errOtherPanicked
 			}
 		}
 	}()
@@ -71,16 +71,16 @@ func (s *Store) try(all []*change) ([]Change, error) {
 	current := &Tx{tx: tx, vault: s.vault}
 	dirty := false
 	for _, c := range all {
-		told := len(current.changes)
+		before := len(current.changes)
 		current.undo = nil
 		if c.err = c.do(current); c.err == nil {
 			dirty = dirty || len(current.undo) > 0
-			for i := range current.changes[told:] {
-				current.changes[told+i].Writer = c.writer
+			for i := range current.changes[before:] {
+				current.changes[before+i].Writer = c.writer
 			}
 			continue
 		}
-		current.changes = current.changes[:told]
+		current.changes = current.changes[:before]
 		if err := current.rollback(); err != nil {
 			return nil, err
 		}

@@ -64,7 +64,7 @@ func TestUpdate_aFailureTakesNothingElseAway(t *testing.T) {
 	}
 }
 
-// Who fell behind is told, and what is kept stays bounded, whatever its size.
+// A watcher that fell behind gets an error, and the history stays bounded in bytes.
 func TestWatch_keepsSoMuchAndNoMore(t *testing.T) {
 	s := open(t, t.TempDir())
 	behind := s.Watch(0)
@@ -99,7 +99,7 @@ func TestUpdate_aPanicIsNobodyElsesSuccess(t *testing.T) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	started, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var group sync.WaitGroup
-	group.Go(func() { // holds the commits up until the next two have arrived
+	group.Go(func() { // blocks the commits until the next two have arrived
 		if err := s.Update(func(*Tx) error { close(started); <-release; return nil }); err != nil {
 			t.Error(err)
 		}
@@ -113,7 +113,7 @@ func TestUpdate_aPanicIsNobodyElsesSuccess(t *testing.T) {
 	group.Go(func() {
 		defer func() { // the panic may come on either goroutine
 			if recover() != nil {
-				ended <- errCutOff
+				ended <- errOtherPanicked
 			}
 		}()
 		ended <- s.Update(func(tx *Tx) error { return tx.Namespaces().Put("n", namespace) })

@@ -59,7 +59,7 @@ func TestDamage_isNeverSilent(t *testing.T) {
 			clear(data[at : at+4096])
 		case 1: // one byte
 			data[random.IntN(len(data))] ^= byte(1 + random.IntN(255))
-		case 2: // cut off
+		case 2: // truncated
 			data = data[:random.IntN(len(data))]
 		case 3: // a block of something else
 			at := random.IntN(len(data)/512) * 512

@@ -314,8 +314,8 @@ func (s *Store) rotate(root *os.Root) error {
 // ErrOlder reports that the store is of an earlier time than a backup of it.
 var ErrOlder = errors.New("is older than a backup of it")
 
-// compareWithBackups refuses a store that lacks changes which a sound backup has:
-// another file was put in its place.
+// compareWithBackups refuses a store that lacks changes which a sound backup has: an
+// older file replaced it.
 func (s *Store) compareWithBackups(version uint64) error {
 	root := filepath.Dir(s.path)
 	names, err := generationNames(root)

@@ -42,8 +42,8 @@ func (m *backupModel) change(s *Store) {
 	m.claims++
 }
 
-// holds checks that a sound backup has what the last successful one had.
-func (m *backupModel) holds(step string) []Generation {
+// check checks that a sound backup has what the last successful one had.
+func (m *backupModel) check(step string) []Generation {
 	m.t.Helper()
 	generations, err := Generations(m.root, Options{})
 	if err != nil {
@@ -96,7 +96,7 @@ func TestBackup_modelOfLossAndCrashes(t *testing.T) {
 				t.Fatal(err)
 			}
 			where := fmt.Sprintf("seed %d, step %d", seed, step)
-			m.holds(where)
+			m.check(where)
 			if m.newest > 0 && m.random.IntN(4) == 0 {
 				m.lose(where, path)
 			}
@@ -138,7 +138,7 @@ func (m *backupModel) lose(where, path string) {
 	if after := readBackups(m.t, m.root); !slices.Equal(before, after) {
 		m.t.Fatalf("%s: a store that was refused changed the backups", where)
 	}
-	generations := m.holds(where)
+	generations := m.check(where)
 	restored, err := Restore(m.root, generations[0].Name, Options{}, time.Now())
 	m.must(err)
 	if restored.Kept != "" {

@@ -29,8 +29,8 @@ type Kind struct {
 	make       func() Object
 }
 
-// Decode reads an object of this kind. A Secret has no data then: what is stored
-// and told to who watches is encrypted.
+// Decode reads an object of this kind. A Secret has no data then: the stored object,
+// which watchers get, is encrypted.
 func (k Kind) Decode(data []byte) (Object, error) {
 	object := k.make()
 	if err := json.Unmarshal(data, object); err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holder names the process that has a file locked, for an error message; ""
-// when it cannot be told (proc_locks(5)).
+// holder names the process that has a file locked, for an error message; "" if it
+// is not known (proc_locks(5)).
 func holder(path string) string {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
@@ -52,6 +52,6 @@ func lock(file *os.File, shared bool) error {
 	}
 }
 
-// unlock gives the lock back that closing would not: the mapping that bbolt
-// leaves behind holds it.
+// unlock releases the lock, which closing would not: the mapping that bbolt leaves
+// behind keeps the open file description.
 func unlock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) }

@@ -75,7 +75,7 @@ func (t *Tx) next() (uint64, error) {
 func (t *Tx) putObject(resource, key string, object Object) error {
 	kind, known := KindOf(resource)
 	if !known {
-		return fmt.Errorf("%s is no kind of object", resource)
+		return fmt.Errorf("%s is not a kind of object", resource)
 	}
 	object.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
 	before, err := t.get(resource, key)
@@ -108,7 +108,7 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, error) {
 	known, err := t.decodeObject(kind, key, stored)
 	if errors.Is(err, ErrSealed) {
-		return false, nil // the key is lost: what is given now takes its place
+		return false, nil // the key is lost: the given object replaces the stored one
 	}
 	if err != nil {
 		return false, err

@@ -22,7 +22,7 @@ var ErrDamaged = errors.New("is damaged")
 // mapping, is ErrDamaged.
 func openFile(path string, readOnly bool) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	var file *os.File // closed by hand after a panic, for the lock that it holds
+	var file *os.File // closed after a panic, to release its lock
 	defer func() {
 		if broken := recover(); broken != nil {
 			err = errors.Join(fmt.Errorf("%w: %v", ErrDamaged, broken), unlock(file), file.Close())

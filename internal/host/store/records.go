@@ -35,8 +35,8 @@ type Provisioning struct {
 	Trouble
 }
 
-// Phase is where a step of a volume stands. The transient phases are written
-// before the call to the driver and the others after its answer.
+// Phase is the progress of a step of a volume. The transient phases are the intent,
+// written before the call to the driver; the others are its outcome.
 type Phase string
 
 // The phases of a step.
@@ -98,7 +98,7 @@ type VolumeUse struct {
 	Trouble
 }
 
-// Target is one place a volume is published at.
+// Target is one path where a volume is published.
 type Target struct {
 	Phase      Phase
 	PodUID     types.UID

@@ -44,8 +44,8 @@ type rescue struct {
 
 // Repair replaces the store below root, which no process may have open, by one
 // with everything in it that can be read. The damaged file stays next to it. It is
-// for an administrator who has read what Check says: a record that is lost stands
-// for a volume that the host does not know then.
+// for an administrator who has read what Check says: the host does not know the
+// volume of a lost record any more.
 func Repair(root string, now time.Time) (*Repaired, error) {
 	path := filepath.Join(root, FileName)
 	directory, err := os.OpenRoot(root)
@@ -139,9 +139,9 @@ func (r *rescue) lose(where string, why error) {
 	r.result.Lost = append(r.result.Lost, Problem{Where: where, What: why.Error(), Lost: true})
 }
 
-// keep writes the best of what was found for a key that is whole to the new store,
-// and what is not to a file for an administrator who can make sense of it. In the
-// place of a record that is lost comes that of the newest backup.
+// keep writes the best readable record of a key to the new store, and unreadable
+// ones to a file for an administrator. The newest backup replaces a record that is
+// lost.
 func (r *rescue) keep(tx *bbolt.Tx, bucket, key string, found []pages.Record) error {
 	where := fmt.Sprintf("%s %q", bucket, key)
 	var last error

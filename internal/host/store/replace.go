@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/durable"
 )
 
-// Replaced is what became of a store that another one took the place of.
+// Replaced is the outcome of replacing a store.
 type Replaced struct {
 	// Kept is where the earlier file is, "" if there was none.
 	Kept string
@@ -28,11 +28,11 @@ type Replaced struct {
 // an earlier host left.
 const startedAnewKey = "startedAnew"
 
-// Restore puts a copy of a backup in the place of the store below root, which no
-// process may have open. The backup is a file name below root, or a path. The
-// store's file stays, under another name. The version of the restored store is
-// above that of every backup: those that watch a host see versions that grow, and
-// the next start can tell it from an older file that was put there by hand.
+// Restore replaces the store below root, which no process may have open, by a copy of
+// a backup. The backup is a file name below root, or a path. The replaced file stays,
+// under another name. The version of the restored store is above that of every
+// backup: watchers see versions that grow, and the next start distinguishes it from
+// an older file that was copied there by hand.
 func Restore(root, backup string, options Options, now time.Time) (*Replaced, error) {
 	if !filepath.IsAbs(backup) && filepath.Base(backup) == backup {
 		backup = filepath.Join(root, backup)
@@ -49,9 +49,9 @@ func Restore(root, backup string, options Options, now time.Time) (*Replaced, er
 	return replaced, err
 }
 
-// StartAnew puts an empty store in the place of the one below root, if there is
-// one. It is for an administrator who gives up what an earlier host left: the
-// next host starts next to it.
+// StartAnew replaces the store below root, if there is one, by an empty one. It is
+// for an administrator who gives up what an earlier host left: the next host starts
+// next to it.
 func StartAnew(root string, options Options, now time.Time) (*Replaced, error) {
 	kept, err := replaceStore(root, options, now, func(path string) error {
 		return setMeta(path, func(meta *bbolt.Bucket) error {
@@ -102,9 +102,9 @@ func copyStore(from, to string) error {
 	return errors.Join(err, db.Close())
 }
 
-// replaceStore puts the file that fill makes in the place of the store's, under
-// the store's lock, with a version above every one that is known. It returns where
-// the earlier file is kept. There is no moment without a store.
+// replaceStore replaces the store's file by one that fill makes, under the store's
+// lock, with a version above every one that is known. It returns where the earlier
+// file is kept. A store exists at every moment.
 func replaceStore(root string, options Options, now time.Time, fill func(path string) error) (kept string, err error) {
 	path := filepath.Join(root, FileName)
 	directory, err := os.OpenRoot(root)

@@ -52,10 +52,10 @@ type sealedSecret struct {
 	Sealed []byte `json:"sealed,omitempty"`
 }
 
-// open reads the key. It makes one only to seal, and only if nothing is sealed
-// yet: with a new key, what is stored could not be read, and whoever brings the
-// old one back would lose what was sealed with the new one. sealed names what is
-// stored; it is nil for who only reads.
+// open reads the key. It makes one only to seal, and only if nothing is sealed yet:
+// stored objects could not be read with a new key, and an administrator who restores
+// the old key would lose what was sealed with the new one. sealed names the sealed
+// objects; it is nil to read only.
 func (v *vault) open(sealed func() []string) (cipher.AEAD, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

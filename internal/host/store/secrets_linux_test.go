@@ -61,7 +61,7 @@ func TestSecrets_areReadableWithTheKeyOnly(t *testing.T) {
 		t.Fatalf("%d changes, %v", len(changes), err)
 	}
 	if object, err := changes[0].Object(); err != nil || len(object.(*corev1.Secret).Data) > 0 {
-		t.Errorf("who watches is told %v, %v", object, err)
+		t.Errorf("a watcher gets %v, %v", object, err)
 	}
 	raw, err := os.ReadFile(s.Path())
 	if err != nil {

@@ -124,8 +124,8 @@ func (t *Tx) SnapshotContents() Table[snapshotv1.VolumeSnapshotContent] {
 	return table[snapshotv1.VolumeSnapshotContent](t, snapshotContentBucket)
 }
 
-// Table is one kind of record, by key, as JSON. Of an object, each change gives
-// it a new resourceVersion and is told to those who watch.
+// Table is one kind of record, by key, as JSON. Each change of an object gives it a
+// new resourceVersion and is sent to the watchers.
 type Table[T any] struct {
 	tx   *Tx
 	kind string

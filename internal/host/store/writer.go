@@ -2,15 +2,15 @@ package store
 
 import "context"
 
-// Writer is one call of a controller, so that it can tell its own changes from
-// those of others.
+// Writer identifies one call of a controller, so that the controller distinguishes
+// its own changes from others.
 type Writer struct {
-	_ byte // two that are in use are never at one address
+	_ byte // not empty, so that two Writers never have one address
 }
 
 type writerKey struct{}
 
-// WithWriter has what is done with the context written in a writer's name.
+// WithWriter returns a context whose changes are written by a writer.
 func WithWriter(ctx context.Context, writer *Writer) context.Context {
 	return context.WithValue(ctx, writerKey{}, writer)
 }

@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// shown is how many problems are told; a torn page can make thousands.
+// shown is how many problems are reported; a torn page can make thousands.
 const shown = 10
 
-// Check reads every page of a file of bbolt that no process writes to, and tells
-// what is wrong: a page that is referred to twice, or that is neither in use nor
+// Check reads every page of a file of bbolt that no process writes to, and returns
+// the problems: a page that is referred to twice, or that is neither in use nor
 // free, entries beyond their page, keys out of order. A file of which it finds
 // nothing wrong is one that bbolt can map. An empty file is a new one.
 func Check(from io.ReaderAt, size int64) error {

@@ -1,7 +1,7 @@
-// Package pages reads files of bbolt without bbolt: with bounded reads in place
-// of a mapping, and with every number in the file checked before it is used. A
-// file that was cut off or overwritten is told about in errors, where bbolt's
-// own code, which trusts its files, would fault.
+// Package pages reads files of bbolt without bbolt: with bounded reads instead of a
+// mapping, and with every number in the file checked before it is used. For a file
+// that was truncated or overwritten it returns errors, while bbolt's own code, which
+// trusts its files, would fault.
 //
 // The format (bbolt 1.4 and later, version 2, in the byte order of the machine):
 // the file is a row of pages, each with its own number in its header. Pages 0
@@ -36,10 +36,10 @@ const (
 	freelistFlag = 0x10
 
 	bucketFlag = 0x01
-	// noFreelist stands where there is none: what is not in use is free.
+	// noFreelist means that there is none: every page that is not in use is free.
 	noFreelist = ^uint64(0)
-	// manyFree stands where the count of free pages does not fit; the count is
-	// the first entry of the list then.
+	// manyFree means that the count of free pages does not fit; the count is the
+	// first entry of the list then.
 	manyFree = 0xFFFF
 )
 
@@ -209,8 +209,8 @@ func (p *page) element(i int) (element, error) {
 	return e, nil
 }
 
-// bucket reads the value that stands for a bucket: its root, or, for one within
-// the value, its page.
+// bucket reads the value of a bucket: its root, or, for one within the value, its
+// page.
 func (e element) bucket(holder uint64) (root, sequence uint64, inside *page, err error) {
 	order := binary.NativeEndian
 	root, sequence = order.Uint64(e.value), order.Uint64(e.value[8:])

@@ -193,7 +193,7 @@ func damage(random *rand.Rand, data []byte) []byte {
 	case 2: // a lost write
 		at := random.IntN(len(data)/512) * 512
 		clear(data[at : at+512])
-	case 3: // a page in another's place
+	case 3: // a misdirected write
 		from, to := random.IntN(len(data)/4096)*4096, random.IntN(len(data)/4096)*4096
 		copy(data[to:to+4096], data[from:from+4096])
 	case 4:

@@ -119,7 +119,7 @@ func (s *salvage) top(root uint64, standing Standing) {
 func (s *salvage) take(p *page, e element, standing Standing, seen map[uint64]bool) bool {
 	name := string(e.key)
 	if s.Whole[name] {
-		return true // and what it was before does not matter
+		return true // older versions of it are not needed
 	}
 	root, sequence, inside, err := e.bucket(p.id)
 	if err != nil {
