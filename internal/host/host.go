@@ -200,7 +200,7 @@ func socketsOf(paths claim.Paths, driver string) (Sockets, error) {
 	}
 	for _, path := range []string{sockets.CSI, sockets.Registration} {
 		if len(path) > client.MaximumSocketPath {
-			return Sockets{}, fmt.Errorf("the socket path %s has %d bytes; a unix socket's path holds %d at most: choose a shorter directory with --root",
+			return Sockets{}, fmt.Errorf("the socket path %s has %d bytes; a unix socket's path has %d at most: choose a shorter directory with --root",
 				path, len(path), client.MaximumSocketPath)
 		}
 	}

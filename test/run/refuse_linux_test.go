@@ -99,7 +99,7 @@ func TestRun_refusesWithoutTouchingTheDisk(t *testing.T) {
 	}
 	m := newMachine(t)
 	m.root = filepath.Join(m.root, strings.Repeat("x", 80))
-	if r := m.run(nil, "-f", examples+"quickstart.yaml"); r.code != 1 || !strings.Contains(r.stderr, "a unix socket's path holds 107 at most: choose a shorter directory with --root") {
+	if r := m.run(nil, "-f", examples+"quickstart.yaml"); r.code != 1 || !strings.Contains(r.stderr, "a unix socket's path has 107 at most: choose a shorter directory with --root") {
 		t.Errorf("a long root: code %d, %s", r.code, r.stderr)
 	}
 	if r := m.run(nil); r.code != 2 || !strings.Contains(r.stderr, "-f FILE is not given") {

@@ -99,8 +99,8 @@ func (m *Manager) failed(ctx context.Context, e *entry, err error, pause time.Du
 	m.note()
 }
 
-// register goes through the registration once. Whatever fails after the plugin
-// told who it is, is told to the plugin.
+// register makes one attempt of the registration. It notifies the plugin of a
+// failure after GetInfo.
 func (m *Manager) register(ctx context.Context, e *entry) (registered, error) {
 	if e.direct {
 		return m.registerDirect(ctx, e)

@@ -121,7 +121,7 @@ func (m *Manager) askNode(ctx context.Context, name string, client *csiclient.Cl
 	}
 	var warnings []string
 	if answer.GetMaxVolumesPerNode() < 0 {
-		warnings = append(warnings, fmt.Sprintf("NodeGetInfo answered with %d volumes at most, which is no limit", answer.GetMaxVolumesPerNode()))
+		warnings = append(warnings, fmt.Sprintf("NodeGetInfo answered with %d volumes at most, which is not a valid limit", answer.GetMaxVolumesPerNode()))
 	}
 	return NodeInfo{
 		ID: answer.GetNodeId(), Topology: maps.Clone(answer.GetAccessibleTopology().GetSegments()),

@@ -40,7 +40,7 @@ func (o *Offer) State() (registered bool, changed <-chan struct{}, failure error
 	return o.entry.done, m.noted, o.entry.failure
 }
 
-// registerDirect asks the driver itself for what a registrar would have told.
+// registerDirect reads from the driver what a registrar would have reported.
 func (m *Manager) registerDirect(ctx context.Context, e *entry) (registered, error) {
 	probe, err := connect(ctx, e.socket.Path)
 	if err != nil {

@@ -22,7 +22,7 @@ type instance struct {
 	failure error // why it is away
 }
 
-// set takes what the driver says of itself, in the place of what it said before.
+// set replaces the driver's earlier answers about itself.
 func (i *instance) set(found answers) {
 	m := i.manager
 	m.mu.Lock()
@@ -87,7 +87,7 @@ func (m *Manager) agrees(one *instance, node NodeInfo) error {
 	return nil
 }
 
-// announced is told when the registration is complete.
+// announced is called when the registration is complete.
 func (i *instance) announced() {
 	now := i.now()
 	now.trusted.Store(true)

@@ -272,7 +272,7 @@ func TestManager_pluginsThatHangHoldUpNobody(t *testing.T) {
 		want   string
 	}{
 		"GetInfo":                  {silent(""), func(p *plugin) { p.hang = "GetInfo" }, "ask the plugin who it is (GetInfo)"},
-		"NotifyRegistrationStatus": {silent(""), func(p *plugin) { p.hang = "Notify" }, "tell the plugin about its registration"},
+		"NotifyRegistrationStatus": {silent(""), func(p *plugin) { p.hang = "Notify" }, "notify the plugin of its registration"},
 		"GetPluginInfo":            {silent("GetPluginInfo"), nil, "GetPluginInfo"},
 		"Probe":                    {silent("Probe"), nil, "Probe"},
 		"NodeGetCapabilities":      {silent("NodeGetCapabilities"), nil, "NodeGetCapabilities"},

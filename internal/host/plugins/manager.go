@@ -8,7 +8,7 @@
 //
 // The desired world is the sockets that exist, the actual world the instances
 // that are registered. One worker per socket and identity brings the second to
-// the first, so that a plugin that hangs holds up no other.
+// the first, so that a plugin that hangs does not delay another.
 package plugins
 
 import (

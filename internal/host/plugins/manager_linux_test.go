@@ -191,7 +191,7 @@ func TestManager_registersAndUnregisters(t *testing.T) {
 		t.Errorf("the node is %+v", registered.Node)
 	}
 	if status := <-p.notified; !status.GetPluginRegistered() {
-		t.Errorf("the plugin was told %v", status)
+		t.Errorf("the plugin was notified with %v", status)
 	}
 	if err := registered.Client.Probe(t.Context()); err != nil {
 		t.Error(err)
@@ -233,10 +233,10 @@ func TestManager_refusesAndTellsThePlugin(t *testing.T) {
 			select {
 			case status := <-p.notified:
 				if status.GetPluginRegistered() || !strings.Contains(status.GetError(), c.want) {
-					t.Errorf("the plugin was told %v, want %s", status, c.want)
+					t.Errorf("the plugin was notified with %v, want %s", status, c.want)
 				}
 			case <-time.After(timeout):
-				t.Fatal("the plugin was told nothing")
+				t.Fatal("the plugin was not notified")
 			}
 			if names := m.manager.Names(); len(names) != 0 {
 				t.Errorf("registered are %v", names)
@@ -260,7 +260,7 @@ func TestManager_aPluginThatCannotBeToldIsRemovedAndTriedAgain(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.statuses) != 2 {
-		t.Errorf("the plugin was told %d times", len(p.statuses))
+		t.Errorf("the plugin was notified %d times", len(p.statuses))
 	}
 }
 
@@ -301,7 +301,7 @@ func TestManager_refusesAnInstanceThatNamesTheNodeOtherwise(t *testing.T) {
 	stranger.NodeID = "node-2"
 	p, _ := m.start("new", stranger, nil)
 	if status := <-p.notified; status.GetPluginRegistered() || !strings.Contains(status.GetError(), `says that this node is "node-2"`) {
-		t.Errorf("the plugin was told %v", status)
+		t.Errorf("the plugin was notified with %v", status)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 func (m *Manager) dial(ctx context.Context, socket pluginwatch.Socket) (*grpc.ClientConn, error) {
 	path := socket.Path
 	if len(path) > client.MaximumSocketPath {
-		return nil, fmt.Errorf("the registration socket %s has %d bytes; a unix socket's path holds %d at most",
+		return nil, fmt.Errorf("the registration socket %s has %d bytes; a unix socket's path has %d at most",
 			path, len(path), client.MaximumSocketPath)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.timing.dial)
@@ -104,7 +104,7 @@ func (m *Manager) notify(ctx context.Context, plugin registration.RegistrationCl
 		status.Error = failure.Error()
 	}
 	if _, err := plugin.NotifyRegistrationStatus(ctx, status); err != nil {
-		return fmt.Errorf("tell the plugin about its registration: %w", err)
+		return fmt.Errorf("notify the plugin of its registration: %w", err)
 	}
 	return nil
 }
