@@ -75,7 +75,7 @@ func TestServer_answersEachPath(t *testing.T) {
 		{"GET", "/apis/storage.k8s.io/v1/namespaces/default/storageclasses/fast", "", 404, "nothing at"},
 		{"GET", "/api/v1/namespaces/default/pods/web/status", "", 404, "have no status"},
 		{"GET", "/api/v1/namespaces/default/pods/web/log?tailLines=3", "", 200, "{Namespace:default Pod:web Container: Follow:false Previous:false Tail:3}"},
-		{"GET", "/api/v1/namespaces/default/pods/web/log?tailLines=-3", "", 400, "no number of lines"},
+		{"GET", "/api/v1/namespaces/default/pods/web/log?tailLines=-3", "", 400, "not a number of lines"},
 		{"POST", "/api/v1/namespaces/default/pods", "{}", 405, "POST /apis/holdfast.dev/v1/apply"},
 		{"PATCH", "/apis/storage.k8s.io/v1/storageclasses/fast", "{}", 405, "MethodNotAllowed"},
 		{"DELETE", "/apis/storage.k8s.io/v1/storageclasses/fast", "", 200, `"status":"Success"`},

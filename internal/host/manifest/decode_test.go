@@ -88,7 +88,7 @@ func TestDecode_refusesByName(t *testing.T) {
 		{"an unknown policy", changed(t, "provisioner: d.example", "provisioner: d.example\nreclaimPolicy: Recycle"), `reclaimPolicy: "Recycle" is neither Delete nor Retain`},
 		{"no access mode", changed(t, "accessModes: [ReadWriteOnce]", "accessModes: []"), "spec.accessModes: at least one is needed"},
 		{"an unknown access mode", changed(t, "[ReadWriteOnce]", "[Sometimes]"), `spec.accessModes[0]: access mode "Sometimes"`},
-		{"a mode that excludes others", changed(t, "[ReadWriteOnce]", "[ReadWriteOncePod, ReadWriteOnce]"), "ReadWriteOncePod stands alone"},
+		{"a mode that excludes others", changed(t, "[ReadWriteOnce]", "[ReadWriteOncePod, ReadWriteOnce]"), "ReadWriteOncePod must be the only mode"},
 		{"no size", changed(t, "resources: {requests: {storage: 1Gi}}", ""), "spec.resources.requests.storage is missing"},
 		{"a negative size", changed(t, "storage: 1Gi", "storage: -1Gi"), "-1Gi is not above zero"},
 		{"a size that is none", changed(t, "storage: 1Gi", "storage: 10Gig"),
