@@ -40,7 +40,7 @@ func (h *Host) newPods() *pods.Manager {
 	return pods.New(pods.Options{
 		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
 		Private: h.options.Private, Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
-		Placed: h.placeBinds, Displace: h.removeBinds,
+		Mounted: h.makeBinds, Unmounting: h.removeBinds,
 		Ready:   func() { h.set.Notify() },
 		Requeue: func(key string) { h.set.Queue(pods.ControllerName).Add(key) },
 	})

@@ -66,15 +66,15 @@ type Watcher struct {
 	classify func(path string) (Identity, kind, error)
 	probes   *probes
 
-	open    func() (*fsnotify.Watcher, error)
-	events  *fsnotify.Watcher // nil when there is none to be had
-	unwatched error             // why inotify does not report every change
+	open            func() (*fsnotify.Watcher, error)
+	events          *fsnotify.Watcher // nil when there is none to be had
+	unwatched       error             // why inotify does not report every change
 	unwatchedLogged bool
-	known   map[string]Identity
-	scanned bool
-	recheck bool          // files that were not sockets are dialled again
-	unobserved  bool          // there are files whose changes are not events
-	failed  time.Duration // the pause after the last failure, 0 if there was none
+	known           map[string]Identity
+	scanned         bool
+	recheck         bool          // files that were not sockets are dialled again
+	unobserved      bool          // there are files whose changes are not events
+	failed          time.Duration // the pause after the last failure, 0 if there was none
 }
 
 // New makes a Watcher that sends to changes, which the receiver must keep

@@ -37,8 +37,8 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 		d := next(r.view(pod, m))
 		r.mu.Unlock()
 		m.recordBackOff(r, d)
-		// A hold's caller waits for the volumes, and its status before them says
-		// nothing that the new object does not say: it is written after the attempt.
+		// The status of a hold is written after the attempt only: its caller waits for
+		// the volumes, and before them the status says nothing new.
 		if d.Do != actMount || r.spec.Annotations[HolderAnnotation] == "" {
 			if err := m.publish(r, writer); err != nil {
 				return 0, false, err
@@ -86,13 +86,13 @@ func (m *Manager) resolveEnds(r *run) error {
 	return nil
 }
 
-// readEnd reads how a container ended. The caller holds r.mu.
+// readEnd reads how a container ended. The caller has locked r.mu.
 func (r *run) readEnd(c *container) error {
 	reason := workload.ReasonUnknown
 	if r.killed {
 		reason = workload.ReasonError
 	}
-	state, process, err := c.place.Inspect(reason)
+	state, process, err := c.shim.Inspect(reason)
 	if process != nil {
 		err = errors.Join(workload.ErrBusy, process.Close()) // the shim still runs
 	}
@@ -147,8 +147,8 @@ func (m *Manager) mountVolumes(ctx context.Context, pod *corev1.Pod) (map[string
 		}
 	}
 	mounted, err := m.options.Volumes.MountPod(ctx, pod)
-	if err == nil && m.options.Placed != nil {
-		err = m.options.Placed(ctx, pod, mounted)
+	if err == nil && m.options.Mounted != nil {
+		err = m.options.Mounted(ctx, pod, mounted)
 	}
 	return mounted, err
 }
@@ -174,8 +174,8 @@ func (m *Manager) unmount(ctx context.Context, r *run) error {
 	}
 	began := r.unmounting
 	r.mu.Unlock()
-	if m.options.Displace != nil {
-		if err := m.options.Displace(ctx, r.spec); err != nil {
+	if m.options.Unmounting != nil {
+		if err := m.options.Unmounting(ctx, r.spec); err != nil {
 			m.record(r, true, "FailedUnmount", err.Error())
 			return err
 		}

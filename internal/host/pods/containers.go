@@ -20,12 +20,12 @@ import (
 // start starts containers at once.
 func (m *Manager) start(r *run, names []string) error {
 	r.mu.Lock()
-	places := map[string]workload.Volume{}
+	mounted := map[string]workload.Volume{}
 	for name, volume := range r.mounted {
-		places[name] = workload.Volume{Path: volume.Path, Block: volume.Block, ReadOnly: volume.ReadOnly}
+		mounted[name] = workload.Volume{Path: volume.Path, Block: volume.Block, ReadOnly: volume.ReadOnly}
 	}
 	r.mu.Unlock()
-	sources := workload.Sources{Volumes: places, Node: m.options.NodeName, Secrets: m.secretsOf(r.spec.Namespace)}
+	sources := workload.Sources{Volumes: mounted, Node: m.options.NodeName, Secrets: m.secretsOf(r.spec.Namespace)}
 	specs := slices.Concat(r.spec.Spec.InitContainers, r.spec.Spec.Containers)
 	failures := make([]error, len(specs))
 	var group sync.WaitGroup
@@ -94,7 +94,7 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 		pause = c.state.Pause
 	}
 	r.mu.Unlock()
-	state, process, err := c.place.Start(spec, pause)
+	state, process, err := c.shim.Start(spec, pause)
 	if errors.Is(err, workload.ErrBusy) {
 		return err
 	}
@@ -122,7 +122,7 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 
 // inspectAfterFailure: a failed start may have left a shim that runs.
 func (m *Manager) inspectAfterFailure(r *run, c *container) {
-	state, process, err := c.place.Inspect(workload.ReasonUnknown)
+	state, process, err := c.shim.Inspect(workload.ReasonUnknown)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -130,7 +130,7 @@ func (m *Manager) inspectAfterFailure(r *run, c *container) {
 		c.unsure = true
 	case process != nil:
 		c.state, c.process = state, process
-		m.watch(r, filepath.Base(c.place.State), process)
+		m.watch(r, filepath.Base(c.shim.State), process)
 	default:
 		c.state = state
 	}

@@ -19,7 +19,7 @@ func TestStatus_ofAFinishedPodChangesWhenItsVolumesAreGone(t *testing.T) {
 	}
 	gone := observed{view: view{Finished: true, Unmounted: true, Now: time.Now()}}
 	if pod.Status = statusOf(pod, gone); isTrue(pod.Status, conditionSandboxReady) {
-		t.Error("it does not tell that the volumes are gone")
+		t.Error("the status does not show that the volumes are gone")
 	}
 	if !sameStatus(pod.Status, statusOf(pod, failed)) { // the next process
 		t.Error("it comes back")

@@ -56,15 +56,15 @@ func (f *fakeVolumes) MountPod(_ context.Context, pod *corev1.Pod) (map[string]v
 		return nil, f.mountErr
 	}
 	f.mounted[pod.UID]++
-	places := map[string]volumes.Mounted{}
+	mounted := map[string]volumes.Mounted{}
 	for _, volume := range pod.Spec.Volumes {
 		directory := filepath.Join(f.root, "volume-"+volume.Name)
 		if err := os.MkdirAll(directory, 0o755); err != nil {
 			return nil, err
 		}
-		places[volume.Name] = volumes.Mounted{Path: directory}
+		mounted[volume.Name] = volumes.Mounted{Path: directory}
 	}
-	return places, nil
+	return mounted, nil
 }
 
 func (f *fakeVolumes) UnmountPod(_ context.Context, pod *corev1.Pod) error {
@@ -187,9 +187,9 @@ func (f *fixture) halt() {
 func (f *fixture) killAll() {
 	entries, _ := filepath.Glob(filepath.Join(f.root, "pods", "*", runDirectory, "*", "lock"))
 	for _, entry := range entries {
-		place := workload.Place{State: filepath.Dir(entry), Logs: f.root, BootID: f.boot}
+		shim := workload.Shim{State: filepath.Dir(entry), Logs: f.root, BootID: f.boot}
 		for {
-			_, process, err := place.Inspect(workload.ReasonError)
+			_, process, err := shim.Inspect(workload.ReasonError)
 			if errors.Is(err, workload.ErrBusy) {
 				time.Sleep(workload.BusyPause)
 				continue

@@ -41,8 +41,8 @@ func (m *Manager) Logs(ctx context.Context, podKey, container string, o LogOptio
 	if container, err = chooseContainer(pod, container); err != nil {
 		return nil, fmt.Errorf("pod %q: %w", podKey, err)
 	}
-	place := m.place(pod.UID, container)
-	state, err := place.Last()
+	shim := m.shim(pod.UID, container)
+	state, err := shim.Last()
 	if err != nil {
 		return nil, fmt.Errorf("pod %q, container %q: %w", podKey, container, err)
 	}
@@ -55,7 +55,7 @@ func (m *Manager) Logs(ctx context.Context, podKey, container string, o LogOptio
 	if state.Phase == "" {
 		return nil, fmt.Errorf("pod %q: container %q is waiting to start", podKey, container)
 	}
-	return place.ReadLog(ctx, attempt, o.Tail, o.Follow && !o.Previous)
+	return shim.ReadLog(ctx, attempt, o.Tail, o.Follow && !o.Previous)
 }
 
 func chooseContainer(pod *corev1.Pod, name string) (string, error) {

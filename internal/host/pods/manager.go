@@ -50,13 +50,13 @@ type Options struct {
 	Failpoints *failpoint.Set
 	// Record is called for each event. It must not block.
 	Record func(journal.Notice)
-	// Placed, if given, is called when a pod's volumes are mounted, before the pod
-	// counts as running, and again after a restart; Displace, if given, before
+	// Mounted, if given, is called when a pod's volumes are mounted, before the pod
+	// counts as running, and again after a restart; Unmounting, if given, before
 	// they are unmounted. A call that fails is retried.
-	Placed   func(ctx context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error
-	Displace func(ctx context.Context, pod *corev1.Pod) error
-	// Ready, if given, is called when the volumes of a pod are in place for
-	// Mounted, before its status says so. It must not block.
+	Mounted    func(ctx context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error
+	Unmounting func(ctx context.Context, pod *corev1.Pod) error
+	// Ready, if given, is called when the volumes of a pod are mounted and Mounted
+	// has returned, before its status says so. It must not block.
 	Ready func()
 	// LogLimit is how large a container's log file grows, workload.DefaultLogLimit if 0.
 	LogLimit int64

@@ -213,8 +213,8 @@ func TestPod_waitsForItsVolumes(t *testing.T) {
 	f.until("a", hasPhase(corev1.PodRunning))
 }
 
-// A run starts its containers when the volumes are in place; it does not wait
-// for the write of the status.
+// A run starts its containers when the volumes are mounted; it does not wait for the
+// write of the status.
 func TestReady_isCalledBeforeTheStatusSaysSo(t *testing.T) {
 	f := newFixture(t)
 	phases := make(chan corev1.PodPhase, 1)

@@ -43,7 +43,7 @@ type run struct {
 	trouble    map[string]trouble
 	// backOff has the containers whose back-off was recorded as an event.
 	backOff map[string]bool
-	// stopping is when the containers were told to end, killed that they were killed.
+	// stopping is when the containers were signalled to end, killed that they were killed.
 	stopping time.Time
 	killed   bool
 	closed   bool
@@ -59,7 +59,7 @@ func (r *run) changes() <-chan struct{} {
 
 // container is one of a run.
 type container struct {
-	place workload.Place
+	shim  workload.Shim
 	state workload.State
 	// process is its shim, nil if none lives.
 	process *workload.Process
@@ -69,9 +69,9 @@ type container struct {
 
 func (c *container) alive() bool { return c.process != nil || c.unsure }
 
-func (m *Manager) place(uid types.UID, container string) workload.Place {
+func (m *Manager) shim(uid types.UID, container string) workload.Shim {
 	pod := m.options.Paths.Pod(uid)
-	return workload.Place{
+	return workload.Shim{
 		State: filepath.Join(pod, runDirectory, container), Logs: filepath.Join(pod, logDirectory, container),
 		BootID: m.options.BootID, LogLimit: m.options.LogLimit, Failpoints: m.options.Failpoints,
 	}
@@ -92,9 +92,9 @@ func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 		changed: make(chan struct{}),
 	}
 	for _, spec := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		c := &container{place: m.place(pod.UID, spec.Name)}
+		c := &container{shim: m.shim(pod.UID, spec.Name)}
 		var err error
-		if c.state, c.process, err = c.place.Inspect(workload.ReasonUnknown); err != nil {
+		if c.state, c.process, err = c.shim.Inspect(workload.ReasonUnknown); err != nil {
 			return nil, errors.Join(fmt.Errorf("container %q: %w", spec.Name, err), r.release())
 		}
 		r.order = append(r.order, spec.Name)
@@ -138,7 +138,7 @@ func (m *Manager) forget(r *run) {
 	delete(m.runs, r.uid)
 }
 
-// view returns what the decision depends on. The caller holds r.mu, or is the
+// view returns what the decision depends on. The caller has locked r.mu, or is the
 // only one that has the run.
 func (r *run) view(pod *corev1.Pod, m *Manager) view {
 	v := view{
@@ -166,7 +166,7 @@ func (r *run) view(pod *corev1.Pod, m *Manager) view {
 	return v
 }
 
-// observe returns what the status is made of. The caller holds r.mu.
+// observe returns what the status is made of. The caller has locked r.mu.
 func (r *run) observe(pod *corev1.Pod, m *Manager) observed {
 	o := observed{view: r.view(pod, m), States: map[string]workload.State{}, Trouble: map[string]trouble{}, Waits: r.waits}
 	for name, c := range r.containers {

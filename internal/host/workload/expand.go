@@ -3,7 +3,7 @@ package workload
 import "strings"
 
 // expand replaces $(NAME) by the variable's value as Kubernetes does: a name
-// that is not defined stays as it is written, and $$ stands for one $.
+// that is not defined stays as it is written, and $$ is one $.
 func expand(text string, values map[string]string) string {
 	var out strings.Builder
 	for {

@@ -10,14 +10,14 @@ import (
 )
 
 // LogFile is the path of an attempt's log, and of what was put aside of it.
-func (p Place) LogFile(attempt int) (current, aside string) {
-	name := filepath.Join(p.Logs, strconv.Itoa(attempt))
+func (s Shim) LogFile(attempt int) (current, aside string) {
+	name := filepath.Join(s.Logs, strconv.Itoa(attempt))
 	return name + inside.LogSuffix, name + inside.AsideSuffix
 }
 
 // removeOldLogs keeps those of this attempt and of the one before.
-func (p Place) removeOldLogs(attempt int) {
-	entries, err := os.ReadDir(p.Logs)
+func (s Shim) removeOldLogs(attempt int) {
+	entries, err := os.ReadDir(s.Logs)
 	if err != nil {
 		return // the next attempt tries again
 	}
@@ -25,7 +25,7 @@ func (p Place) removeOldLogs(attempt int) {
 		number, _, found := strings.Cut(entry.Name(), inside.LogSuffix)
 		n, err := strconv.Atoi(number)
 		if found && err == nil && n < attempt-1 {
-			_ = os.Remove(filepath.Join(p.Logs, entry.Name()))
+			_ = os.Remove(filepath.Join(s.Logs, entry.Name()))
 		}
 	}
 }

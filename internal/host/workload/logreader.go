@@ -17,8 +17,8 @@ import (
 
 // Last reads what the container's state says, and changes nothing. It is the
 // zero State if the container never ran.
-func (p Place) Last() (State, error) {
-	root, err := os.OpenRoot(p.State)
+func (s Shim) Last() (State, error) {
+	root, err := os.OpenRoot(s.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{}, nil
 	}
@@ -33,9 +33,9 @@ func (p Place) Last() (State, error) {
 // came, as it was written. tail is how many of the last lines to return, all
 // if negative. With follow, it continues until the attempt ends; it waits for
 // changes of the files and inspects nothing without one.
-func (p Place) ReadLog(ctx context.Context, attempt, tail int, follow bool) (io.ReadCloser, error) {
+func (s Shim) ReadLog(ctx context.Context, attempt, tail int, follow bool) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &logReader{ctx: ctx, cancel: cancel, place: p, attempt: attempt, follow: follow}
+	r := &logReader{ctx: ctx, cancel: cancel, shim: s, attempt: attempt, follow: follow}
 	if err := r.open(tail); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -46,7 +46,7 @@ func (p Place) ReadLog(ctx context.Context, attempt, tail int, follow bool) (io.
 type logReader struct {
 	ctx     context.Context //nolint:containedctx // of the call that asked for the log
 	cancel  context.CancelFunc
-	place   Place
+	shim    Shim
 	attempt int
 	follow  bool
 	watcher *fsnotify.Watcher
@@ -64,13 +64,13 @@ func (r *logReader) open(tail int) error {
 		if r.watcher, err = fsnotify.NewBufferedWatcher(1); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
-		for _, directory := range []string{r.place.Logs, r.place.State} {
+		for _, directory := range []string{r.shim.Logs, r.shim.State} {
 			if err := r.watcher.Add(directory); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("follow the log: %w", err)
 			}
 		}
 	}
-	current, aside := r.place.LogFile(r.attempt)
+	current, aside := r.shim.LogFile(r.attempt)
 	if tail >= 0 {
 		total := 0
 		for _, name := range []string{aside, current} {
@@ -207,7 +207,7 @@ func (r *logReader) line() (got bool, err error) {
 // moveOn goes to the file that follows: after the one that was put aside, or
 // because this one was put aside since.
 func (r *logReader) moveOn() (bool, error) {
-	current, aside := r.place.LogFile(r.attempt)
+	current, aside := r.shim.LogFile(r.attempt)
 	info, err := os.Stat(current)
 	if err != nil {
 		return false, nil //nolint:nilerr // not yet, or not any more
@@ -231,7 +231,7 @@ func (r *logReader) moveOn() (bool, error) {
 
 // ended reports whether no more output will come.
 func (r *logReader) ended() bool {
-	state, err := r.place.Last()
+	state, err := r.shim.Last()
 	return err != nil || state.Attempt != r.attempt || state.Phase == Exited || state.Phase == ""
 }
 

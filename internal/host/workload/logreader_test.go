@@ -13,8 +13,8 @@ import (
 // A container may write so much that its log is put aside twice between two
 // looks of who reads it: what is still there is read.
 func TestReadLog_readsWhatWasPutAsideMeanwhile(t *testing.T) {
-	place := Place{State: t.TempDir(), Logs: t.TempDir()}
-	root, err := os.OpenRoot(place.State)
+	shim := Shim{State: t.TempDir(), Logs: t.TempDir()}
+	root, err := os.OpenRoot(shim.State)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestReadLog_readsWhatWasPutAsideMeanwhile(t *testing.T) {
 	if err := inside.WriteState(root, State{Phase: Running}); err != nil {
 		t.Fatal(err)
 	}
-	current, aside := place.LogFile(0)
+	current, aside := shim.LogFile(0)
 	write := func(text string) {
 		t.Helper()
 		line := time.Now().UTC().Format(time.RFC3339Nano) + " stdout F " + text + "\n"
@@ -40,7 +40,7 @@ func TestReadLog_readsWhatWasPutAsideMeanwhile(t *testing.T) {
 		}
 	}
 	write("one")
-	said, err := place.ReadLog(t.Context(), 0, -1, true)
+	said, err := shim.ReadLog(t.Context(), 0, -1, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestReadLog_readsWhatWasPutAsideMeanwhile(t *testing.T) {
 	putAside()
 	write("four")
 	wants("four")
-	if entries, err := filepath.Glob(filepath.Join(place.Logs, "*")); err != nil || len(entries) != 2 {
+	if entries, err := filepath.Glob(filepath.Join(shim.Logs, "*")); err != nil || len(entries) != 2 {
 		t.Errorf("there are %v, %v", entries, err)
 	}
 }

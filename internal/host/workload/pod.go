@@ -32,7 +32,7 @@ type Pod struct {
 
 // Sources are what containers refer to besides the pod.
 type Sources struct {
-	// Volumes are in place, by their names in the pod.
+	// Volumes are the mounted volumes, by their names in the pod.
 	Volumes map[string]Volume
 	Secrets Secrets
 	// Node is this machine's name.

@@ -14,10 +14,10 @@ import (
 // would add nothing to that. It writes the output into log files and the
 // container's end into a state file.
 //
-// A lock (flock(2)) on a file next to the state is held for as long as the shim
-// lives. The host takes it, writes that an attempt starts, and hands the locked
-// descriptor to the shim: at no instant could a second one be started, and
-// a process that gets the lock knows that nothing runs.
+// The shim keeps a lock (flock(2)) on a file next to the state as long as it lives.
+// The host acquires it, records that an attempt starts, and passes the locked
+// descriptor to the shim: no second shim can be started at any moment, and a process
+// that gets the lock knows that nothing runs.
 
 // The words of package inside.
 type (
@@ -25,7 +25,7 @@ type (
 	State = inside.State
 	// Ended is how an attempt to run a container ended.
 	Ended = inside.Ended
-	// ShimPhase is where a container stands.
+	// ShimPhase is the phase of a container.
 	ShimPhase = inside.ShimPhase
 )
 
@@ -44,13 +44,13 @@ const (
 	ReasonUnknown    = inside.ReasonUnknown
 )
 
-// Place is where a container's shim keeps what outlives the host.
-type Place struct {
+// Shim starts and finds the shim of one container. Its directories outlive the host.
+type Shim struct {
 	// State and Logs are directories of this container alone.
 	State, Logs string
 	BootID      string
-	// LogLimit is how many bytes a log file has before it is put aside, by
-	// DefaultLogLimit if 0. One that was put aside is kept.
+	// LogLimit is the size in bytes at which a log file is rotated, DefaultLogLimit
+	// if 0. One rotated file is kept.
 	LogLimit int64
 	// StartLimit bounds how long a shim may take to execute the command, by
 	// DefaultStartLimit if 0.
@@ -66,9 +66,9 @@ const DefaultLogLimit = 10 << 20
 // (runtimeRequestTimeout).
 const DefaultStartLimit = 2 * time.Minute
 
-// ErrBusy tells that a shim is about to begin or to end: look again in an
-// instant.
+// ErrBusy means that a shim is about to begin or to end: the caller retries after
+// BusyPause.
 var ErrBusy = errors.New("a container's shim is about to begin or to end")
 
-// BusyPause is how long such an instant is.
+// BusyPause is the delay of a retry after ErrBusy.
 const BusyPause = 20 * time.Millisecond

@@ -21,11 +21,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
-// Inspect tells where the container stands. If a shim runs, it is returned: the
-// caller waits for it and closes it. A shim that is gone without having written
-// its end is given one, with the reason; nothing of the container runs then.
-func (p Place) Inspect(reason string) (State, *Process, error) {
-	root, err := os.OpenRoot(p.State)
+// Inspect returns the container's state, and its shim if that runs: the caller waits
+// for the process and closes it. If the shim is gone without having recorded its end,
+// Inspect records one with the reason; nothing of the container runs then.
+func (s Shim) Inspect(reason string) (State, *Process, error) {
+	root, err := os.OpenRoot(s.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{}, nil, nil
 	}
@@ -35,7 +35,7 @@ func (p Place) Inspect(reason string) (State, *Process, error) {
 	defer func() { _ = root.Close() }()
 	lock, err := takeLock(root)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return p.adopt(root)
+		return s.adopt(root)
 	}
 	if err != nil {
 		return State{}, nil, err
@@ -45,7 +45,7 @@ func (p Place) Inspect(reason string) (State, *Process, error) {
 	if err != nil || state.Phase != Running {
 		return state, nil, err
 	}
-	if state.BootID != p.BootID {
+	if state.BootID != s.BootID {
 		reason = ReasonUnknown
 	}
 	state = state.End(Ended{Finished: time.Now(), ExitCode: inside.LostCode, Reason: reason})
@@ -68,14 +68,14 @@ func takeLock(root *os.Root) (*os.File, error) {
 	return lock, nil
 }
 
-// adopt takes the shim that has the lock. A number is not enough to know a
-// process by: the one that has it now must have been born when the shim was.
-func (p Place) adopt(root *os.Root) (State, *Process, error) {
+// adopt opens the shim that has the lock. Process IDs are reused: the process must
+// have the shim's start time, too.
+func (s Shim) adopt(root *os.Root) (State, *Process, error) {
 	state, err := inside.ReadState(root)
 	if err != nil {
 		return State{}, nil, err
 	}
-	if state.PID == 0 || state.BootID != p.BootID {
+	if state.PID == 0 || state.BootID != s.BootID {
 		return state, nil, ErrBusy
 	}
 	pidfd, err := unix.PidfdOpen(state.PID, unix.PIDFD_NONBLOCK)
@@ -90,20 +90,20 @@ func (p Place) adopt(root *os.Root) (State, *Process, error) {
 	return state, process, nil
 }
 
-// Start starts the next attempt: the first, the one after an end, or again one
-// that never came to its command. It returns when the command was executed, or
-// could not be, which the state says then. A shim that runs gives ErrBusy.
-func (p Place) Start(container Container, pause time.Duration) (State, *Process, error) {
+// Start starts the next attempt: the first, the one after an end, or the same again
+// if its command was never executed. It returns when the command was executed, or
+// could not be, as the state says. If a shim runs, the error is ErrBusy.
+func (s Shim) Start(container Container, pause time.Duration) (State, *Process, error) {
 	fail := func(err error) (State, *Process, error) {
 		return State{}, nil, fmt.Errorf("container %q: %w", container.Name, err)
 	}
 	if len(container.Command) == 0 {
 		return fail(errors.New("there is no command to run"))
 	}
-	if err := p.makeDirectories(); err != nil {
+	if err := s.makeDirectories(); err != nil {
 		return fail(err)
 	}
-	root, err := os.OpenRoot(p.State)
+	root, err := os.OpenRoot(s.State)
 	if err != nil {
 		return fail(err)
 	}
@@ -123,29 +123,29 @@ func (p Place) Start(container Container, pause time.Duration) (State, *Process,
 	if state.Phase == Running {
 		return fail(ErrBusy) // its end is to be inspected first
 	}
-	state = state.Next(p.BootID)
+	state = state.Next(s.BootID)
 	state.Pause = pause
 	if err := inside.WriteState(root, state); err != nil {
 		return fail(err)
 	}
-	p.removeOldLogs(state.Attempt)
-	if err := p.Failpoints.Hit("workload/intent"); err != nil {
+	s.removeOldLogs(state.Attempt)
+	if err := s.Failpoints.Hit("workload/intent"); err != nil {
 		return fail(err)
 	}
-	process, err := p.launch(root, lock, container)
+	process, err := s.launch(root, lock, container)
 	if err != nil {
 		return fail(err)
 	}
 	if state, err = inside.ReadState(root); err != nil || state.Phase == Starting {
 		return fail(errors.Join(err, process.abandon(root)))
 	}
-	if err := p.Failpoints.Hit("workload/started"); err != nil {
+	if err := s.Failpoints.Hit("workload/started"); err != nil {
 		return fail(errors.Join(err, process.Close()))
 	}
 	return state, process, nil
 }
 
-// abandon ends a shim that did not say how it stands, and tells its last words.
+// abandon ends a shim that recorded no phase, and returns what it wrote to its log.
 func (p *Process) abandon(root *os.Root) error {
 	failed := p.end()
 	words, err := root.ReadFile(inside.WordsFile)
@@ -155,7 +155,7 @@ func (p *Process) abandon(root *os.Root) error {
 	return errors.Join(fmt.Errorf("its shim could not start it: %s", strings.TrimSpace(string(words[:min(len(words), 1<<10)]))), failed)
 }
 
-// end kills the shim. One that the kernel does not let go of is left to it.
+// end kills the shim and waits up to endLimit for its end.
 func (p *Process) end() error {
 	_ = p.Signal(unix.SIGKILL)
 	_ = p.file.SetReadDeadline(time.Now().Add(endLimit))
@@ -166,8 +166,8 @@ func (p *Process) end() error {
 // endLimit is how long a shim that was killed is waited for.
 const endLimit = 10 * time.Second
 
-func (p Place) makeDirectories() error {
-	for _, directory := range []string{p.State, p.Logs} {
+func (s Shim) makeDirectories() error {
+	for _, directory := range []string{s.State, s.Logs} {
 		if err := os.MkdirAll(directory, 0o750); err != nil {
 			return fmt.Errorf("make the container's directories: %w", err)
 		}
@@ -184,7 +184,7 @@ func (p Place) makeDirectories() error {
 
 // launch starts the shim with the lock, and waits until it has executed the
 // command or given up.
-func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Process, error) {
+func (s Shim) launch(root *os.Root, lock *os.File, container Container) (*Process, error) {
 	words, err := root.OpenFile(inside.WordsFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the shim's log: %w", err)
@@ -205,29 +205,29 @@ func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Proce
 		return nil, fmt.Errorf("start: %w", err)
 	}
 	files.closeChildEnds()
-	if err := p.Failpoints.Hit("workload/forked"); err != nil {
+	if err := s.Failpoints.Hit("workload/forked"); err != nil {
 		return nil, errors.Join(err, process.end())
 	}
-	if err := p.handOver(files, container); err != nil {
+	if err := s.handOver(files, container); err != nil {
 		return nil, errors.Join(err, process.end())
 	}
 	return process, nil
 }
 
-// handOver tells the shim what to run, and returns when that was executed, or
+// handOver sends the order to the shim, and returns when the command was executed, or
 // could not be: the state says which.
-func (p Place) handOver(files *pipes, container Container) error {
+func (s Shim) handOver(files *pipes, container Container) error {
 	order := inside.Order{Container: container, Shim: &inside.ShimOrder{
-		State: p.State, Logs: p.Logs, LogLimit: cmp.Or(p.LogLimit, DefaultLogLimit),
+		State: s.State, Logs: s.Logs, LogLimit: cmp.Or(s.LogLimit, DefaultLogLimit),
 	}}
-	limit := cmp.Or(p.StartLimit, DefaultStartLimit)
+	limit := cmp.Or(s.StartLimit, DefaultStartLimit)
 	deadline := time.Now().Add(limit)
 	if err := errors.Join(files.spec.SetWriteDeadline(deadline), files.status.SetReadDeadline(deadline)); err != nil {
 		return err
 	}
 	err := json.NewEncoder(files.spec).Encode(order)
 	if err == nil {
-		err = files.spec.Close() // without the end of what it is told, it runs nothing
+		err = files.spec.Close() // the shim runs nothing before the end of the order
 	}
 	if err == nil {
 		_, err = io.Copy(io.Discard, files.status)

@@ -16,24 +16,24 @@ import (
 
 const testBoot = "boot-1"
 
-func testPlace(t *testing.T) Place {
+func testShim(t *testing.T) Shim {
 	t.Helper()
 	needRoot(t)
 	root := t.TempDir()
-	place := Place{State: filepath.Join(root, "state"), Logs: filepath.Join(root, "logs"), BootID: testBoot}
+	shim := Shim{State: filepath.Join(root, "state"), Logs: filepath.Join(root, "logs"), BootID: testBoot}
 	t.Cleanup(func() {
-		if _, process, err := place.Inspect(ReasonError); err == nil && process != nil {
+		if _, process, err := shim.Inspect(ReasonError); err == nil && process != nil {
 			_ = process.Signal(unix.SIGKILL)
 			process.Wait()
 			_ = process.Close()
 		}
 	})
-	return place
+	return shim
 }
 
-func start(t *testing.T, place Place, container Container) (State, *Process) {
+func start(t *testing.T, shim Shim, container Container) (State, *Process) {
 	t.Helper()
-	state, process, err := place.Start(container, 0)
+	state, process, err := shim.Start(container, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,14 +42,14 @@ func start(t *testing.T, place Place, container Container) (State, *Process) {
 }
 
 // look waits for the end of a shim and returns what it left.
-func ended(t *testing.T, place Place, process *Process, reason string) State {
+func ended(t *testing.T, shim Shim, process *Process, reason string) State {
 	t.Helper()
 	late := time.AfterFunc(timeout, func() { _ = process.Signal(unix.SIGKILL) })
 	defer late.Stop()
 	if !process.Wait() {
 		t.Fatal("closed")
 	}
-	state, running, err := place.Inspect(reason)
+	state, running, err := shim.Inspect(reason)
 	if err != nil || running != nil || state.Phase != Exited || state.Ended == nil {
 		t.Fatalf("got %+v, running %v, %v", state, running, err)
 	}
@@ -57,9 +57,9 @@ func ended(t *testing.T, place Place, process *Process, reason string) State {
 }
 
 // logOf returns the log's lines without their times.
-func logOf(t *testing.T, place Place, attempt int) string {
+func logOf(t *testing.T, shim Shim, attempt int) string {
 	t.Helper()
-	name, _ := place.LogFile(attempt)
+	name, _ := shim.LogFile(attempt)
 	data, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -76,16 +76,16 @@ func logOf(t *testing.T, place Place, attempt int) string {
 }
 
 func TestShim_leavesItsEndAndItsOutput(t *testing.T) {
-	place := testPlace(t)
-	state, process := start(t, place, shell(t, "echo out; echo err >&2; printf rest; exit 7"))
+	shim := testShim(t)
+	state, process := start(t, shim, shell(t, "echo out; echo err >&2; printf rest; exit 7"))
 	if state.PID != process.PID() || state.Attempt != 0 || state.BootID != testBoot {
 		t.Fatalf("started as %+v, process %d", state, process.PID())
 	}
-	state = ended(t, place, process, ReasonUnknown)
+	state = ended(t, shim, process, ReasonUnknown)
 	if e := *state.Ended; e.ExitCode != 7 || e.Reason != ReasonError || e.Finished.Before(e.Started) {
 		t.Fatalf("ended as %+v", e)
 	}
-	text := logOf(t, place, 0)
+	text := logOf(t, shim, 0)
 	for _, want := range []string{"stdout F out\n", "stderr F err\n", "stdout F rest\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log has no %q: %q", want, text)
@@ -94,22 +94,22 @@ func TestShim_leavesItsEndAndItsOutput(t *testing.T) {
 }
 
 func TestShim_isFoundAgainByAnotherHost(t *testing.T) {
-	place := testPlace(t)
-	first, process := start(t, place, shell(t, "sleep 300"))
+	shim := testShim(t)
+	first, process := start(t, shim, shell(t, "sleep 300"))
 	if err := process.Close(); err != nil { // the host goes
 		t.Fatal(err)
 	}
-	state, found, err := place.Inspect(ReasonUnknown)
+	state, found, err := shim.Inspect(ReasonUnknown)
 	if err != nil || found == nil || state.PID != first.PID || state.Phase != Running {
 		t.Fatalf("found %+v, %v, %v", state, found, err)
 	}
-	if _, _, err := place.Start(shell(t, "true"), 0); !errors.Is(err, ErrBusy) {
+	if _, _, err := shim.Start(shell(t, "true"), 0); !errors.Is(err, ErrBusy) {
 		t.Fatalf("a second one was started: %v", err)
 	}
 	if err := found.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	state = ended(t, place, found, ReasonUnknown)
+	state = ended(t, shim, found, ReasonUnknown)
 	if e := *state.Ended; e.ExitCode != 128+15 || e.Signal != 15 {
 		t.Fatalf("ended as %+v", e)
 	}
@@ -117,13 +117,13 @@ func TestShim_isFoundAgainByAnotherHost(t *testing.T) {
 }
 
 func TestShim_killedTakesEverythingWithIt(t *testing.T) {
-	place := testPlace(t)
-	_, process := start(t, place, shell(t, "setsid "+nap(4711)+" & (setsid "+nap(4711)+" &) ; "+nap(4711)))
+	shim := testShim(t)
+	_, process := start(t, shim, shell(t, "setsid "+nap(4711)+" & (setsid "+nap(4711)+" &) ; "+nap(4711)))
 	eventually(t, func() bool { return countProcesses(t, nap(4711)) == 3 })
 	if err := unix.Kill(process.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	state := ended(t, place, process, ReasonUnknown)
+	state := ended(t, shim, process, ReasonUnknown)
 	if e := *state.Ended; e.ExitCode != 137 || e.Reason != ReasonUnknown {
 		t.Fatalf("ended as %+v", e)
 	}
@@ -133,9 +133,9 @@ func TestShim_killedTakesEverythingWithIt(t *testing.T) {
 }
 
 func TestShim_endsWhatTheCommandLeft(t *testing.T) {
-	place := testPlace(t)
-	_, process := start(t, place, shell(t, "setsid "+nap(4712)+" & exit 0"))
-	if e := *ended(t, place, process, ReasonUnknown).Ended; e.ExitCode != 0 || e.Reason != ReasonCompleted {
+	shim := testShim(t)
+	_, process := start(t, shim, shell(t, "setsid "+nap(4712)+" & exit 0"))
+	if e := *ended(t, shim, process, ReasonUnknown).Ended; e.ExitCode != 0 || e.Reason != ReasonCompleted {
 		t.Fatalf("ended as %+v", e)
 	}
 	if n := countProcesses(t, nap(4712)); n != 0 {
@@ -144,16 +144,16 @@ func TestShim_endsWhatTheCommandLeft(t *testing.T) {
 }
 
 func TestShim_commandThatCannotStart(t *testing.T) {
-	place := testPlace(t)
+	shim := testShim(t)
 	container := shell(t, "")
 	container.Command = []string{"no-such-program"}
-	_, process := start(t, place, container)
-	if e := *ended(t, place, process, ReasonUnknown).Ended; e.ExitCode != 127 {
+	_, process := start(t, shim, container)
+	if e := *ended(t, shim, process, ReasonUnknown).Ended; e.ExitCode != 127 {
 		t.Fatalf("ended as %+v", e)
 	}
 	container = shell(t, "true", Mount{Source: "/no/such/volume", Target: "/data"})
-	_, process = start(t, place, container)
-	state := ended(t, place, process, ReasonUnknown)
+	_, process = start(t, shim, container)
+	state := ended(t, shim, process, ReasonUnknown)
 	if e := *state.Ended; state.Attempt != 1 || e.Reason != ReasonStartError || e.ExitCode != 128 || !strings.Contains(e.Message, "/no/such/volume") {
 		t.Fatalf("ended as %+v", e)
 	}
@@ -163,12 +163,12 @@ func TestShim_commandThatCannotStart(t *testing.T) {
 }
 
 func TestShim_ofAnotherBootIsGone(t *testing.T) {
-	place := testPlace(t)
-	_, process := start(t, place, shell(t, "sleep 300"))
+	shim := testShim(t)
+	_, process := start(t, shim, shell(t, "sleep 300"))
 	_ = process.Signal(unix.SIGKILL)
 	process.Wait()
-	place.BootID = "boot-2"
-	state, found, err := place.Inspect(ReasonError)
+	shim.BootID = "boot-2"
+	state, found, err := shim.Inspect(ReasonError)
 	if err != nil || found != nil || state.Ended == nil || state.Ended.Reason != ReasonUnknown || state.Ended.Signal != 0 {
 		t.Fatalf("got %+v, %v, %v", state, found, err)
 	}
@@ -176,10 +176,10 @@ func TestShim_ofAnotherBootIsGone(t *testing.T) {
 
 // The number of a shim that is gone may be another process' by now.
 func TestShim_numberIsNotEnough(t *testing.T) {
-	place := testPlace(t)
-	state, process := start(t, place, shell(t, "sleep 300"))
+	shim := testShim(t)
+	state, process := start(t, shim, shell(t, "sleep 300"))
 	state.Birth--
-	root, err := os.OpenRoot(place.State)
+	root, err := os.OpenRoot(shim.State)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestShim_numberIsNotEnough(t *testing.T) {
 	if err := inside.WriteState(root, state); err != nil {
 		t.Fatal(err)
 	}
-	if _, found, err := place.Inspect(ReasonUnknown); !errors.Is(err, ErrBusy) || found != nil {
+	if _, found, err := shim.Inspect(ReasonUnknown); !errors.Is(err, ErrBusy) || found != nil {
 		t.Fatalf("a process was taken for the shim by its number alone: %v, %v", found, err)
 	}
 	_ = process.Signal(unix.SIGKILL)
@@ -195,11 +195,11 @@ func TestShim_numberIsNotEnough(t *testing.T) {
 }
 
 func TestShim_intentWithoutCommandIsStartedAgain(t *testing.T) {
-	place := testPlace(t)
-	if err := place.makeDirectories(); err != nil {
+	shim := testShim(t)
+	if err := shim.makeDirectories(); err != nil {
 		t.Fatal(err)
 	}
-	root, err := os.OpenRoot(place.State)
+	root, err := os.OpenRoot(shim.State)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,33 +207,33 @@ func TestShim_intentWithoutCommandIsStartedAgain(t *testing.T) {
 	if err := inside.WriteState(root, State{}.Next(testBoot)); err != nil {
 		t.Fatal(err)
 	}
-	state, process, err := place.Inspect(ReasonUnknown)
+	state, process, err := shim.Inspect(ReasonUnknown)
 	if err != nil || process != nil || state.Phase != Starting {
 		t.Fatalf("got %+v, %v, %v", state, process, err)
 	}
-	state, process = start(t, place, shell(t, "exit 0"))
+	state, process = start(t, shim, shell(t, "exit 0"))
 	if state.Attempt != 0 {
 		t.Fatalf("attempt %d; nothing was executed before", state.Attempt)
 	}
-	ended(t, place, process, ReasonUnknown)
+	ended(t, shim, process, ReasonUnknown)
 }
 
 // A filesystem of the machine does not answer, and the shim waits for it.
 func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 	container := shell(t, "true")
 	container.Env = append(container.Env, "LONG="+strings.Repeat("x", 32<<20)) // it takes a while to hand over
-	var place Place
+	var shim Shim
 	var err error
 	for tries := 0; err == nil; tries++ { // again where the shim was quicker than who is to catch it
 		if tries == 50 {
 			t.Fatal("the shim was not caught")
 		}
-		place = testPlace(t)
-		place.StartLimit = 5 * time.Second
+		shim = testShim(t)
+		shim.StartLimit = 5 * time.Second
 		over, stopped := make(chan struct{}), make(chan struct{})
 		go func() { defer close(stopped); stopChild(over) }()
 		var process *Process
-		_, process, err = place.Start(container, 0)
+		_, process, err = shim.Start(container, 0)
 		close(over)
 		<-stopped
 		if err == nil {
@@ -245,14 +245,14 @@ func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 	if !strings.Contains(err.Error(), "its shim did not start it within 5s") {
 		t.Fatal(err)
 	}
-	state, process, err := place.Inspect(ReasonError)
+	state, process, err := shim.Inspect(ReasonError)
 	if state.Phase != Starting || process != nil || err != nil {
 		t.Errorf("%+v, %v, %v", state, process, err)
 	}
-	place.StartLimit = 0
-	place.StartLimit = 0
-	_, process = start(t, place, shell(t, "true"))
-	ended(t, place, process, ReasonError)
+	shim.StartLimit = 0
+	shim.StartLimit = 0
+	_, process = start(t, shim, shell(t, "true"))
+	ended(t, shim, process, ReasonError)
 }
 
 // stopChild stops the next process that this one starts, unless it is over before.
@@ -278,28 +278,28 @@ func stopChild(over <-chan struct{}) {
 }
 
 func TestShim_logIsRotated(t *testing.T) {
-	place := testPlace(t)
-	place.LogLimit = 4 << 10
-	_, process := start(t, place, shell(t, "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done"))
-	ended(t, place, process, ReasonUnknown)
-	current, aside := place.LogFile(0)
+	shim := testShim(t)
+	shim.LogLimit = 4 << 10
+	_, process := start(t, shim, shell(t, "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done"))
+	ended(t, shim, process, ReasonUnknown)
+	current, aside := shim.LogFile(0)
 	for _, name := range []string{current, aside} {
 		info, err := os.Stat(name)
-		if err != nil || info.Size() > place.LogLimit || info.Size() == 0 {
+		if err != nil || info.Size() > shim.LogLimit || info.Size() == 0 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	if text := logOf(t, place, 0); !strings.HasSuffix(text, "stdout F line 499\n") {
+	if text := logOf(t, shim, 0); !strings.HasSuffix(text, "stdout F line 499\n") {
 		t.Errorf("the log ends with %q", text[max(0, len(text)-80):])
 	}
 }
 
 func TestShim_longLinesAreCut(t *testing.T) {
-	place := testPlace(t)
-	_, process := start(t, place, shell(t, "head -c 40000 /dev/zero | tr '\\0' x; echo; echo end"))
-	ended(t, place, process, ReasonUnknown)
+	shim := testShim(t)
+	_, process := start(t, shim, shell(t, "head -c 40000 /dev/zero | tr '\\0' x; echo; echo end"))
+	ended(t, shim, process, ReasonUnknown)
 	var marks []string
-	for line := range strings.Lines(logOf(t, place, 0)) {
+	for line := range strings.Lines(logOf(t, shim, 0)) {
 		marks = append(marks, strings.Fields(line)[1]+strconv.Itoa(len(strings.Fields(line)[2])))
 	}
 	if got := strings.Join(marks, " "); got != "P16384 P16384 F7232 F3" {
@@ -308,30 +308,30 @@ func TestShim_longLinesAreCut(t *testing.T) {
 }
 
 func TestShim_oldLogsAreRemoved(t *testing.T) {
-	place := testPlace(t)
+	shim := testShim(t)
 	for i := range 4 {
-		_, process := start(t, place, shell(t, "echo "+strconv.Itoa(i)))
-		ended(t, place, process, ReasonUnknown)
+		_, process := start(t, shim, shell(t, "echo "+strconv.Itoa(i)))
+		ended(t, shim, process, ReasonUnknown)
 	}
-	entries, err := os.ReadDir(place.Logs)
+	entries, err := os.ReadDir(shim.Logs)
 	if err != nil || len(entries) != 2 || entries[0].Name() != "2.log" || entries[1].Name() != "3.log" {
 		t.Fatalf("%v, %v", entries, err)
 	}
 }
 
-func TestPlace_damagedStateStartsNothing(t *testing.T) {
-	place := testPlace(t)
-	if err := place.makeDirectories(); err != nil {
+func TestShim_damagedStateStartsNothing(t *testing.T) {
+	shim := testShim(t)
+	if err := shim.makeDirectories(); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"", "{", `{"Version": 99}`} {
-		if err := os.WriteFile(filepath.Join(place.State, inside.StateFile), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(shim.State, inside.StateFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := place.Inspect(ReasonUnknown); err == nil {
+		if _, _, err := shim.Inspect(ReasonUnknown); err == nil {
 			t.Errorf("%q was read", text)
 		}
-		if _, _, err := place.Start(shell(t, "true"), 0); err == nil {
+		if _, _, err := shim.Start(shell(t, "true"), 0); err == nil {
 			t.Errorf("%q: something was started", text)
 		}
 	}
@@ -364,30 +364,30 @@ func countProcesses(t *testing.T, commandLine string) int {
 
 // A full disk costs output, but neither the container nor its exit code.
 func TestShim_onAFullDisk(t *testing.T) {
-	place := testPlace(t)
+	shim := testShim(t)
 	disk := t.TempDir()
 	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=128k"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
-	place.State, place.Logs = filepath.Join(disk, "state"), filepath.Join(disk, "logs")
+	shim.State, shim.Logs = filepath.Join(disk, "state"), filepath.Join(disk, "logs")
 	volume := t.TempDir()
-	_, process := start(t, place, shell(t, "head -c 1000000 /dev/zero | tr '\\0' 'x' | fold; touch /data/done; exit 5", Mount{Source: volume, Target: "/data"}))
+	_, process := start(t, shim, shell(t, "head -c 1000000 /dev/zero | tr '\\0' 'x' | fold; touch /data/done; exit 5", Mount{Source: volume, Target: "/data"}))
 	eventually(t, func() bool { _, err := os.Stat(filepath.Join(volume, "done")); return err == nil })
-	if state, err := place.Last(); err != nil || state.Phase != Running {
+	if state, err := shim.Last(); err != nil || state.Phase != Running {
 		t.Fatalf("with a full disk the state is %+v, %v", state, err)
 	}
-	log, _ := place.LogFile(0)
+	log, _ := shim.LogFile(0)
 	if err := os.Truncate(log, 0); err != nil {
 		t.Fatal(err)
 	}
-	if e := *ended(t, place, process, ReasonUnknown).Ended; e.ExitCode != 5 {
+	if e := *ended(t, shim, process, ReasonUnknown).Ended; e.ExitCode != 5 {
 		t.Fatalf("ended as %+v", e)
 	}
 }
 
 func TestShim_inheritsNothingButWhatItIsGiven(t *testing.T) {
-	place := testPlace(t)
+	shim := testShim(t)
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -396,9 +396,9 @@ func TestShim_inheritsNothingButWhatItIsGiven(t *testing.T) {
 	if _, err := unix.FcntlInt(write.Fd(), unix.F_SETFD, 0); err != nil { // as if it came from who started the host
 		t.Fatal(err)
 	}
-	_, process := start(t, place, shell(t, "ls /proc/self/fd | tr '\\n' ' '"))
-	ended(t, place, process, ReasonUnknown)
-	if text := logOf(t, place, 0); text != "stdout F 0 1 2 3 \n" { // 3 is the directory that ls reads
+	_, process := start(t, shim, shell(t, "ls /proc/self/fd | tr '\\n' ' '"))
+	ended(t, shim, process, ReasonUnknown)
+	if text := logOf(t, shim, 0); text != "stdout F 0 1 2 3 \n" { // 3 is the directory that ls reads
 		t.Errorf("the command has descriptors %q", text)
 	}
 }

@@ -14,10 +14,10 @@ import (
 type Process struct{}
 
 // Inspect needs Linux: nothing ever runs elsewhere.
-func (p Place) Inspect(string) (State, *Process, error) { return State{}, nil, nil }
+func (s Shim) Inspect(string) (State, *Process, error) { return State{}, nil, nil }
 
 // Start needs Linux.
-func (p Place) Start(container Container, _ time.Duration) (State, *Process, error) {
+func (s Shim) Start(container Container, _ time.Duration) (State, *Process, error) {
 	return State{}, nil, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS, errors.ErrUnsupported)
 }
 

@@ -139,7 +139,7 @@ func startCommand(container Container, stdout, stderr *os.File) (int, error) {
 		return 0, err
 	}
 	if info, err := os.Stat(container.Directory); err != nil || !info.IsDir() {
-		return 0, fmt.Errorf("workingDir: %s is no directory on this machine", container.Directory)
+		return 0, fmt.Errorf("workingDir: %s is not a directory on this machine", container.Directory)
 	}
 	input := os.Stdin
 	if !container.Direct {

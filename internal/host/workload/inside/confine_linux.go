@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hiddenPlaces lists every path of the machine that leads to one of the
+// hiddenPaths lists every path of the machine that leads to one of the
 // directories, or to a part of one: its own, and those below other mounts of the
 // same filesystem. The paths have no links, and outer ones come first.
-func hiddenPlaces(directories []string) ([]string, error) {
+func hiddenPaths(directories []string) ([]string, error) {
 	if len(directories) == 0 {
 		return nil, nil
 	}
@@ -25,7 +25,7 @@ func hiddenPlaces(directories []string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the mounts: %w", err)
 	}
-	var places []string
+	var paths []string
 	for _, directory := range directories {
 		directory, err := filepath.EvalSymlinks(directory)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -34,16 +34,16 @@ func hiddenPlaces(directories []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		places = append(places, directory)
-		places = append(places, otherPlaces(directory, mounts)...)
+		paths = append(paths, directory)
+		paths = append(paths, otherPaths(directory, mounts)...)
 	}
-	slices.SortFunc(places, func(a, b string) int { return cmp.Or(cmp.Compare(depth(a), depth(b)), cmp.Compare(a, b)) })
-	return slices.Compact(places), nil
+	slices.SortFunc(paths, func(a, b string) int { return cmp.Or(cmp.Compare(depth(a), depth(b)), cmp.Compare(a, b)) })
+	return slices.Compact(paths), nil
 }
 
-// otherPlaces are the paths below which another mount has the directory, or a part
+// otherPaths are the paths below which another mount has the directory, or a part
 // of it (proc_pid_mountinfo(5): field 4 is the mount's root in its filesystem).
-func otherPlaces(directory string, mounts []*mountinfo.Info) (places []string) {
+func otherPaths(directory string, mounts []*mountinfo.Info) (paths []string) {
 	var on *mountinfo.Info
 	for _, m := range mounts { // of mounts at one path, the last is on top
 		if within(directory, m.Mountpoint) && (on == nil || len(m.Mountpoint) >= len(on.Mountpoint)) {
@@ -60,18 +60,18 @@ func otherPlaces(directory string, mounts []*mountinfo.Info) (places []string) {
 		}
 		switch {
 		case within(inFilesystem, m.Root):
-			places = append(places, filepath.Join(m.Mountpoint, strings.TrimPrefix(inFilesystem, m.Root)))
+			paths = append(paths, filepath.Join(m.Mountpoint, strings.TrimPrefix(inFilesystem, m.Root)))
 		case within(m.Root, inFilesystem):
-			places = append(places, m.Mountpoint)
+			paths = append(paths, m.Mountpoint)
 		}
 	}
-	return slices.DeleteFunc(places, func(place string) bool { return place == "/" || within(place, "/proc") })
+	return slices.DeleteFunc(paths, func(path string) bool { return path == "/" || within(path, "/proc") })
 }
 
-// cover puts an empty directory over each place of the view. Mounts of the
-// container can be placed in it until it is sealed.
-func (v view) cover(places []string) (covers []*os.File, err error) {
-	if len(places) == 0 {
+// cover mounts an empty directory over each path of the view. The container's own
+// mount points can be made in it until it is sealed.
+func (v view) cover(paths []string) (covers []*os.File, err error) {
+	if len(paths) == 0 {
 		return nil, nil
 	}
 	root, err := v.open()
@@ -79,17 +79,17 @@ func (v view) cover(places []string) (covers []*os.File, err error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	for _, place := range places {
-		over, err := openBeneath(int(root.Fd()), strings.TrimPrefix(place, "/"))
+	for _, path := range paths {
+		over, err := openBeneath(int(root.Fd()), strings.TrimPrefix(path, "/"))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			continue // within another one, or below something else that is mounted
 		}
 		if err != nil {
-			return nil, fmt.Errorf("hide %s: %w", place, err)
+			return nil, fmt.Errorf("hide %s: %w", path, err)
 		}
 		cover, err := hide(over)
 		if err != nil {
-			return nil, fmt.Errorf("hide %s: %w", place, err)
+			return nil, fmt.Errorf("hide %s: %w", path, err)
 		}
 		covers = append(covers, cover)
 	}

@@ -66,8 +66,8 @@ type Container struct {
 	DropCaps     []string      // names without CAP_
 	KeepCaps     []string      // also those that are not among the default ones
 	GracePeriod  time.Duration // from the first termination signal to SIGKILL
-	// Direct: the command stands in for the process that called Run. It has its
-	// standard input, and signals reach it as they come and without a deadline.
+	// Direct: the command replaces the process that called Run. It has its standard
+	// input, and signals are passed on to it at once and without a deadline.
 	Direct bool
 	// Terminal, with Direct: the command shares the caller's session, so that
 	// the terminal is its controlling terminal. What the terminal sends reaches

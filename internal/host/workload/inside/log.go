@@ -14,7 +14,7 @@ import (
 // A log file has a line for each line of output, as the CRI has them: the
 // time, the stream, F for a whole line or P for a part of one, and the text.
 
-// MaximumLine is how long a line may be before it is cut in parts.
+// MaximumLine is the length above which a line is split, in bytes.
 const MaximumLine = 16 << 10
 
 // LogSuffix ends the names of log files; AsideSuffix those of the ones that
@@ -84,7 +84,7 @@ func (w *logWriter) write(line []byte) {
 	n, err := w.file.Write(line)
 	w.size += int64(n)
 	if err != nil && n > 0 {
-		// Half a line would spoil the next one.
+		// A partial line would corrupt the next one.
 		if w.file.Truncate(w.size-int64(n)) == nil {
 			w.size -= int64(n)
 		}

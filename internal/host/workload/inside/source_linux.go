@@ -12,7 +12,7 @@ import (
 )
 
 // openSources takes a detached copy of each mount before the root changes. With
-// noDevices, a device node in a volume opens nothing: whoever wrote the volume, or
+// noDevices, a device node in a volume opens nothing: the author of the volume, or of
 // the image that it is a copy of, may have made one of any disk.
 func openSources(mounts []Mount, noDevices bool) ([]int, error) {
 	trees := make([]int, len(mounts))
@@ -78,8 +78,8 @@ func openSubPath(mount Mount) (*os.File, error) {
 	return file, nil
 }
 
-// place moves a detached copy to its path in the view.
-func (v view) place(t target, tree int) error {
+// attach moves a detached copy to its path in the view.
+func (v view) attach(t target, tree int) error {
 	defer func() { _ = unix.Close(tree) }()
 	point, err := v.mountPoint(t)
 	if err != nil {
@@ -100,10 +100,10 @@ func (v view) place(t target, tree int) error {
 	return nil
 }
 
-// mountPoint opens the place of a mount and makes it where it is missing, which
-// is in a mirror, or inside a volume that is mounted already. No symbolic link is
-// followed, step by step: the machine's were followed before, and one inside a
-// volume may have been put there to lead elsewhere, where nothing is to be made.
+// mountPoint opens the mount point of a mount. It makes it if it is missing in a
+// mirror, or inside a volume that is mounted already. It follows no symbolic link: the
+// machine's own were resolved before, and one inside a volume may lead to a path of
+// the machine, where nothing may be made.
 func (v view) mountPoint(t target) (*os.File, error) {
 	names := strings.Split(strings.Trim(t.path, "/"), "/")
 	if names[0] == "" {
@@ -117,7 +117,7 @@ func (v view) mountPoint(t target) (*os.File, error) {
 		last := i == len(names)-1
 		next, err := stepInto(at, name, t.Device && last)
 		if errors.Is(err, unix.ELOOP) {
-			err = errors.New("a symbolic link in a volume stands in the way")
+			err = errors.New("a symbolic link in a volume is in the path")
 		}
 		_ = at.Close()
 		if err != nil {

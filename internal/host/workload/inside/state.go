@@ -18,11 +18,11 @@ const (
 	Starting ShimPhase = "starting"
 	// Running: written by the shim before it executes the command.
 	Running ShimPhase = "running"
-	// Exited: written by the shim, or by who finds it gone.
+	// Exited: written by the shim, or by the host that finds it gone.
 	Exited ShimPhase = "exited"
 )
 
-// ShimPhase is where a container stands.
+// ShimPhase is the phase of a container.
 type ShimPhase string
 
 // StateVersion is that of the state file. A host reads those of older ones: the
@@ -34,7 +34,7 @@ const (
 	ReasonCompleted  = "Completed"
 	ReasonError      = "Error"
 	ReasonStartError = "StartError"
-	// ReasonUnknown: the shim went without a word.
+	// ReasonUnknown: the shim ended without a record.
 	ReasonUnknown = "Unknown"
 )
 
@@ -80,7 +80,7 @@ type State struct {
 const (
 	StateFile = "state.json"
 	LockFile  = "lock"
-	// WordsFile has what a shim itself had to say, which is nothing.
+	// WordsFile has the output of the shim itself, which is normally empty.
 	WordsFile = "shim.log"
 )
 
@@ -91,13 +91,13 @@ const (
 	LockDescriptor   = 5 // of a shim: its lock, which it has from its birth on
 )
 
-// ShimOrder is what a shim is told besides the container.
+// ShimOrder is what a shim gets in addition to the container.
 type ShimOrder struct {
 	State, Logs string
 	LogLimit    int64
 }
 
-// Order is what the child reads: from Run without, from a Place with a shim's part.
+// Order is what the child reads: from Run without Shim, from Shim.Start with it.
 type Order struct {
 	Container
 	Shim *ShimOrder `json:",omitempty"`

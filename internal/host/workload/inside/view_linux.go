@@ -23,14 +23,14 @@ func buildView(container Container) error {
 	// Slave, not private: when the machine unmounts something, the copy in here
 	// goes too, and nothing is kept busy; nothing goes the other way.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("cut the mount namespace off: %w", err)
+		return fmt.Errorf("make the mount namespace a slave: %w", err)
 	}
 	view := view{root: container.Scratch, readOnly: container.ReadOnlyRoot, confined: container.confined()}
 	sources, err := openSources(container.Mounts, view.confined)
 	if err != nil {
 		return err
 	}
-	hidden, err := hiddenPlaces(container.Hide)
+	hidden, err := hiddenPaths(container.Hide)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func buildView(container Container) error {
 		return err
 	}
 	for _, target := range targets {
-		if err := view.place(target, sources[target.index]); err != nil {
+		if err := view.attach(target, sources[target.index]); err != nil {
 			return err
 		}
 	}
@@ -93,7 +93,7 @@ func detachBelow(dir string) error {
 	return nil
 }
 
-// target is a mount whose place is known.
+// target is a mount with its resolved path.
 type target struct {
 	Mount
 	index int
@@ -228,8 +228,7 @@ func (v view) mirrorAll(targets []target) error {
 	return nil
 }
 
-// mirrorBelow mirrors a directory of the machine in the place that it has in the
-// view.
+// mirrorBelow mirrors a directory of the machine at the same path of the view.
 func (v view) mirrorBelow(root *os.File, directory string) error {
 	over, err := openBeneath(int(root.Fd()), strings.TrimPrefix(directory, "/"))
 	if err != nil {
@@ -253,7 +252,7 @@ func (v view) enter() error {
 	if err := os.Chdir(v.root); err != nil {
 		return fmt.Errorf("enter the new root: %w", err)
 	}
-	// Both at one place: the old root is then mounted over the new one and can
+	// Both at one path: the old root is then mounted over the new one and can
 	// be removed without a directory for it (pivot_root(2), "pivot_root(".", ".")").
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("enter the new root: %w", err)
