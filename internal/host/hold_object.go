@@ -216,9 +216,9 @@ func holdDifference(has, wants holdRecord) string {
 	return "fsGroup, the pod or the order of the volumes differs"
 }
 
-// placeBinds binds a hold's volumes at the requested directories, when they are
+// makeBinds binds a hold's volumes at the requested directories, when they are
 // mounted and before the pod counts as running.
-func (h *Host) placeBinds(_ context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error {
+func (h *Host) makeBinds(_ context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error {
 	var desired []binds.Bind
 	for _, volume := range holdOf(pod).Volumes {
 		mount, ok := mounted[volume.Name]
@@ -233,7 +233,7 @@ func (h *Host) placeBinds(_ context.Context, pod *corev1.Pod, mounted map[string
 	if len(desired) == 0 {
 		return nil
 	}
-	return binds.Place(h.bindRecords(pod), h.bootID, desired)
+	return binds.Make(h.bindRecords(pod), h.bootID, desired)
 }
 
 // removeBinds unmounts the binds before the volumes are unmounted.

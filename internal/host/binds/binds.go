@@ -28,7 +28,7 @@ const recordFile = "binds.json"
 type record struct {
 	Target string
 	// Device and Root are those of the mount, as mountinfo has them
-	// (proc_pid_mountinfo(5)): together with the place they tell it from others.
+	// (proc_pid_mountinfo(5)): with the target they distinguish it from others.
 	Device, Root string
 	// BootID is of the boot that it was made in: in another one it is not there.
 	BootID string

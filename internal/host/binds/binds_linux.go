@@ -13,23 +13,23 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/durable"
 )
 
-// Place makes the binds that are not there yet. directory exists and is where
+// Make makes the bind mounts that do not exist yet. directory exists and is where
 // they are recorded; bootID is of the running boot.
-func Place(directory, bootID string, desired []Bind) error {
+func Make(directory, bootID string, desired []Bind) error {
 	records, err := readRecords(directory)
 	if err != nil {
 		return err
 	}
 	for _, bind := range desired {
-		if records, err = place(directory, bootID, records, bind); err != nil {
+		if records, err = makeBind(directory, bootID, records, bind); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// place makes one bind, and returns what is recorded then.
-func place(directory, bootID string, records []record, bind Bind) ([]record, error) {
+// makeBind makes one bind mount, and returns the changed records.
+func makeBind(directory, bootID string, records []record, bind Bind) ([]record, error) {
 	target, err := openTarget(bind.Target)
 	if err != nil {
 		return records, err
@@ -64,8 +64,7 @@ func place(directory, bootID string, records []record, bind Bind) ([]record, err
 	return records, mount(bind, target)
 }
 
-// Remove removes what Place made, and nothing else; what is not there is no
-// error.
+// Remove removes what Make made, and nothing else. A missing mount is not an error.
 func Remove(directory, bootID string) error {
 	records, err := readRecords(directory)
 	if err != nil || len(records) == 0 {
@@ -90,7 +89,7 @@ func Remove(directory, bootID string) error {
 	return err
 }
 
-// CheckTarget refuses what no volume can be bound at.
+// CheckTarget returns an error if no volume can be bound at a path.
 func CheckTarget(path string) error {
 	target, err := openTarget(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// places are a directory for records, a volume that is mounted, and a target.
-func places(t *testing.T) (records, source, target string) {
+// newBind makes a directory for records, a mounted volume, and a target.
+func newBind(t *testing.T) (records, source, target string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run make test")
@@ -47,8 +47,8 @@ func isMounted(t *testing.T, path string) bool {
 	return ok
 }
 
-func TestPlace_comesBackAfterAReboot(t *testing.T) {
-	records, source, target := places(t)
+func TestMake_comesBackAfterAReboot(t *testing.T) {
+	records, source, target := newBind(t)
 	desired := []Bind{{Source: source, Target: target, ReadOnly: true}}
 	for _, boot := range []string{"one", "one", "two"} { // the second time it is there
 		if boot == "two" {
@@ -56,7 +56,7 @@ func TestPlace_comesBackAfterAReboot(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := Place(records, boot, desired); err != nil {
+		if err := Make(records, boot, desired); err != nil {
 			t.Fatalf("boot %s: %v", boot, err)
 		}
 		if !isMounted(t, target) {
@@ -79,8 +79,8 @@ func TestPlace_comesBackAfterAReboot(t *testing.T) {
 
 // Intent comes before effect: a crash between leaves a record without a mount.
 func TestRemove_takesAwayOnlyWhatWasBound(t *testing.T) {
-	records, source, target := places(t)
-	if err := Place(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
+	records, source, target := newBind(t)
+	if err := Make(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Unmount(target, 0); err != nil {
@@ -89,7 +89,7 @@ func TestRemove_takesAwayOnlyWhatWasBound(t *testing.T) {
 	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatal(err)
 	}
-	err := Place(records, "one", []Bind{{Source: source, Target: target}})
+	err := Make(records, "one", []Bind{{Source: source, Target: target}})
 	if err == nil || !strings.Contains(err.Error(), "something is mounted there already") {
 		t.Errorf("over another program's mount: %v", err)
 	}
@@ -108,12 +108,12 @@ func flagsOf(t *testing.T, path string) int64 {
 	return ok.Flags
 }
 
-func TestPlace_readOnlyKeepsTheOtherFlagsOfTheVolume(t *testing.T) {
-	records, source, target := places(t)
+func TestMake_readOnlyKeepsTheOtherFlagsOfTheVolume(t *testing.T) {
+	records, source, target := newBind(t)
 	if err := unix.Mount("", source, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := Place(records, "one", []Bind{{Source: source, Target: target, ReadOnly: true}}); err != nil {
+	if err := Make(records, "one", []Bind{{Source: source, Target: target, ReadOnly: true}}); err != nil {
 		t.Fatal(err)
 	}
 	const desired = unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC
@@ -126,12 +126,12 @@ func TestPlace_readOnlyKeepsTheOtherFlagsOfTheVolume(t *testing.T) {
 }
 
 // A host that was killed between the steps of an older version left it writable.
-func TestPlace_makesWhatIsThereReadOnly(t *testing.T) {
-	records, source, target := places(t)
-	if err := Place(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
+func TestMake_makesWhatIsThereReadOnly(t *testing.T) {
+	records, source, target := newBind(t)
+	if err := Make(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Place(records, "one", []Bind{{Source: source, Target: target, ReadOnly: true}}); err != nil {
+	if err := Make(records, "one", []Bind{{Source: source, Target: target, ReadOnly: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if flagsOf(t, target)&unix.ST_RDONLY == 0 {
@@ -143,8 +143,8 @@ func TestPlace_makesWhatIsThereReadOnly(t *testing.T) {
 }
 
 func TestRemove_doesNotForgetWhatIsUnderAnotherMount(t *testing.T) {
-	records, source, target := places(t)
-	if err := Place(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
+	records, source, target := newBind(t)
+	if err := Make(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "size=1m"); err != nil {
@@ -163,8 +163,8 @@ func TestRemove_doesNotForgetWhatIsUnderAnotherMount(t *testing.T) {
 
 // A user who may write above the target leads it elsewhere, between any two
 // inspects it.
-func TestPlace_goesWhereItLooked(t *testing.T) {
-	records, source, target := places(t)
+func TestMake_bindsTheDirectoryThatItChecked(t *testing.T) {
+	records, source, target := newBind(t)
 	base := filepath.Dir(target)
 	own, elsewhere, link := filepath.Join(base, "own"), filepath.Join(base, "elsewhere"), filepath.Join(base, "link")
 	for _, directory := range []string{filepath.Join(own, "d"), filepath.Join(elsewhere, "d")} {
@@ -189,18 +189,18 @@ func TestPlace_goesWhereItLooked(t *testing.T) {
 	}()
 	wrong := 0
 	for range 300 {
-		_ = Place(records, "one", []Bind{{Source: source, Target: filepath.Join(own, "d")}}) // it may be refused
+		_ = Make(records, "one", []Bind{{Source: source, Target: filepath.Join(own, "d")}}) // it may be refused
 		if isMounted(t, filepath.Join(elsewhere, "d")) {
 			wrong++
 		}
-		for _, place := range []string{own, elsewhere, link} {
-			_ = unix.Unmount(filepath.Join(place, "d"), unix.MNT_DETACH)
+		for _, directory := range []string{own, elsewhere, link} {
+			_ = unix.Unmount(filepath.Join(directory, "d"), unix.MNT_DETACH)
 		}
 	}
 	close(done)
 	<-ended
-	for _, place := range []string{own, elsewhere, link} {
-		_ = unix.Unmount(filepath.Join(place, "d"), unix.MNT_DETACH)
+	for _, directory := range []string{own, elsewhere, link} {
+		_ = unix.Unmount(filepath.Join(directory, "d"), unix.MNT_DETACH)
 	}
 	if wrong > 0 {
 		t.Errorf("of 300, %d were mounted where a link leads", wrong)

@@ -4,15 +4,15 @@ package binds
 
 import "errors"
 
-// Place needs Linux.
-func Place(_, _ string, desired []Bind) error {
+// Make needs Linux.
+func Make(_, _ string, desired []Bind) error {
 	if len(desired) > 0 {
 		return CheckTarget("")
 	}
 	return nil
 }
 
-// Remove has nothing to do where Place does nothing.
+// Remove has nothing to do, because Make makes nothing.
 func Remove(directory, _ string) error {
 	_, err := readRecords(directory)
 	return err

@@ -12,14 +12,14 @@ import (
 )
 
 // Above a target, another user may be allowed to write, and to lead its path
-// elsewhere at any time. So it is opened once, over no link, and everything is
-// asked of the descriptor and done by it.
+// elsewhere at any time. So it is opened once, without following links, and every
+// check and step uses the descriptor.
 
 // openTarget opens the directory that a volume is to be bound at, or the root of
 // what is mounted there.
 func openTarget(path string) (*os.File, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
-		return nil, fmt.Errorf("bind %q: it is no absolute path of a directory", path)
+		return nil, fmt.Errorf("bind %q: it is not an absolute path of a directory", path)
 	}
 	target, err := openWithoutLinks(path)
 	switch {
@@ -32,7 +32,7 @@ func openTarget(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("bind %s: the path leads over a symbolic link to %s: name that", path, resolved)
 	case errors.Is(err, unix.ENOTDIR):
-		return nil, fmt.Errorf("bind %s: it is no directory", path)
+		return nil, fmt.Errorf("bind %s: it is not a directory", path)
 	case err != nil:
 		return nil, fmt.Errorf("bind %s: %w", path, err)
 	}
@@ -171,8 +171,8 @@ func (r record) remove() error {
 	return err
 }
 
-// isUnder tells of a mount that another one covers. It would stay, and nobody
-// would know of it.
+// isUnder returns an error if another mount covers the recorded one: it would stay
+// unnoticed.
 func (r record) isUnder(top *mountinfo.Info) error {
 	under, err := mountinfo.GetMounts(func(info *mountinfo.Info) (skip, stop bool) {
 		return info.Mountpoint != top.Mountpoint || !r.ok(info), false
