@@ -35,7 +35,7 @@ const (
 	holdPrefix = "volume-plugin-"
 )
 
-// keyOf is the claim that a volume's name stands for.
+// keyOf returns the claim that a volume's name names.
 func keyOf(name string) (namespace, claim string, err error) {
 	namespace, claim, both := strings.Cut(name, "/")
 	if !both {
@@ -167,7 +167,7 @@ func claimOf(namespace, name string, options map[string]string) (*corev1.Persist
 	}
 	quantity, err := resource.ParseQuantity(size)
 	if err != nil || quantity.Sign() <= 0 {
-		return nil, fmt.Errorf("option size=%q is no size, such as 10Gi", size)
+		return nil, fmt.Errorf("option size=%q is not a size, such as 10Gi", size)
 	}
 	pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: quantity}
 	pvc.Annotations = map[string]string{createdAnnotation: strconv.FormatBool(removes)}
@@ -294,12 +294,12 @@ func (p *Plugin) mount(ctx context.Context, asked request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	place := held.Volumes["volume"]
-	if place.Block {
+	mount := held.Volumes["volume"]
+	if mount.Block {
 		err := fmt.Errorf("claim %s is a block device (volumeMode: Block), which a container engine cannot mount", store.Key(namespace, name))
 		return answer{}, errors.Join(err, p.release(ctx, namespace, asked))
 	}
-	return answer{Mountpoint: place.Path}, nil
+	return answer{Mountpoint: mount.Path}, nil
 }
 
 // lock waits until no other request of the same Mount is in flight.
@@ -368,7 +368,8 @@ func (p *Plugin) look(name string) (volume, error) {
 	return p.describe(pvc)
 }
 
-// describe tells of a claim; of several places, the first by the holds' names.
+// describe describes a claim. Of several mount points it names that of the first hold
+// by name.
 func (p *Plugin) describe(pvc *corev1.PersistentVolumeClaim) (volume, error) {
 	found := volume{
 		Name: nameOf(pvc), CreatedAt: pvc.CreationTimestamp.UTC().Format(time.RFC3339),
