@@ -141,15 +141,15 @@ func (a *applier) apply(objects *manifest.Objects) error {
 }
 
 func (a *applier) inOrder(changes []change) []*change {
-	place := map[string]int{}
+	rank := map[string]int{}
 	for i, kind := range store.Kinds() {
-		place[kind.Kind] = i
+		rank[kind.Kind] = i
 	}
 	all := make([]*change, len(changes))
 	for i := range changes {
 		all[i] = &changes[i]
 	}
-	slices.SortStableFunc(all, func(x, y *change) int { return place[x.Kind.Kind] - place[y.Kind.Kind] })
+	slices.SortStableFunc(all, func(x, y *change) int { return rank[x.Kind.Kind] - rank[y.Kind.Kind] })
 	return all
 }
 
@@ -177,7 +177,7 @@ func (a *applier) put(c *change) error {
 	}
 	table := a.tx.Objects(c.Kind)
 	stored, err := table.Get(c.Key)
-	if err != nil && !errors.Is(err, store.ErrSealed) { // what is given takes the place of what is lost
+	if err != nil && !errors.Is(err, store.ErrSealed) { // the given object replaces one that is lost
 		return err
 	}
 	if stored == nil {

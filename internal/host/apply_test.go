@@ -258,7 +258,7 @@ func TestApply_changesWhatMayChange(t *testing.T) {
 	}
 }
 
-// TestApply_sizesOfABoundClaim holds the transitions of a request (KEP 1790).
+// The transitions of a request are those of KEP 1790.
 func TestApply_sizesOfABoundClaim(t *testing.T) {
 	cases := []struct{ name, asked, given, want string }{
 		{"grows", "2Gi", "3Gi", ""},

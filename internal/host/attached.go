@@ -73,7 +73,7 @@ func (a *Attached) Run(ctx context.Context, files []manifest.File, objects *mani
 	return runner.runPods(ctx, objects.Pods, output)
 }
 
-// mount holds a pod's volumes; the pod gets the UID that the host gave it.
+// mount makes a hold of a pod's volumes; the pod gets the UID that the host gave it.
 func (a *Attached) mount(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error) {
 	request := api.HoldRequest{
 		Namespace: pod.Namespace, Name: pod.Name, Pod: pod, Once: true, TimeoutSeconds: int64(runTimeout / time.Second),

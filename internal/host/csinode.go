@@ -137,12 +137,12 @@ func nodeDrivers(before *storagev1.CSINode, nodes map[string]plugins.NodeInfo, k
 	return drivers
 }
 
-// nodeDriver is one entry: the limit only where the driver sets one, and no more
-// than the field holds (k/k pkg/volume/csi/nodeinfomanager).
+// nodeDriver is one entry: with a limit only if the driver sets one, and that bounded
+// to the field's range (k/k pkg/volume/csi/nodeinfomanager).
 func nodeDriver(name string, node plugins.NodeInfo) storagev1.CSINodeDriver {
 	driver := storagev1.CSINodeDriver{Name: name, NodeID: node.ID, TopologyKeys: slices.Sorted(maps.Keys(node.Topology))}
 	if node.MaxVolumes > 0 {
-		count := int32(min(node.MaxVolumes, math.MaxInt32)) //nolint:gosec // it is cut
+		count := int32(min(node.MaxVolumes, math.MaxInt32)) //nolint:gosec // it is bounded here
 		driver.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
 	}
 	return driver

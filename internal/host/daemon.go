@@ -125,8 +125,8 @@ func (h *Host) listen(ctx context.Context, socket string, options api.Options) (
 	return func(ctx context.Context) error { return api.NewServer(options).Serve(ctx, listener) }, nil
 }
 
-// reconcile runs the controllers, what watches over drivers and holds, and the
-// other parts. It returns when all have ended: with the context, or because one failed.
+// reconcile runs the controllers, the watchers of drivers and leases, and the other
+// parts. It returns when all have ended: with the context, or because one failed.
 func (h *Host) reconcile(ctx context.Context, ready func(), parts ...part) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, run := range append(parts, h.set.Run, h.followDrivers, h.followLeases) {

@@ -89,14 +89,15 @@ func mark(object store.Object) {
 	object.SetGeneration(object.GetGeneration() + 1)
 }
 
-// mayDelete refuses what is not there, not meant, or not the user's.
+// mayDelete refuses an object that does not exist, that differs from the requested
+// one, or that the user may not delete.
 func (d *deleter) mayDelete(object store.Object) error {
 	failed := func(kind error, format string, arguments ...any) error {
 		return refuse(kind, fmt.Errorf("%s: %w", d.name(), fmt.Errorf(format, arguments...)))
 	}
 	switch {
 	case d.kind.Kind == "CSINode" || d.kind.Kind == "VolumeAttachment":
-		return failed(api.ErrForbidden, "is written by the host and goes with what it stands for")
+		return failed(api.ErrForbidden, "is written by the host and is deleted together with what it describes")
 	case object == nil:
 		return failed(api.ErrNotFound, "not found")
 	case d.options.UID != "" && d.options.UID != string(object.GetUID()):
@@ -114,8 +115,8 @@ func (d *deleter) mayDelete(object store.Object) error {
 // shownObjects is how many objects a message names.
 const shownObjects = 5
 
-// mayDeleteNamespace refuses one with objects in it: on one machine nobody means
-// all of its data with one word.
+// mayDeleteNamespace refuses one with objects in it: on one machine, deleting all of
+// its data with one command is hardly intended.
 func (d *deleter) mayDeleteNamespace() error {
 	if d.key == manifest.DefaultNamespace {
 		return refuse(api.ErrForbidden, fmt.Errorf("%s: cannot be deleted: objects that name no namespace are in it", d.name()))

@@ -22,9 +22,9 @@ func remove(t *testing.T, h *Host, resource, key string, o api.DeleteOptions) (a
 	return h.DeleteObject(context.Background(), kind, key, o)
 }
 
-func TestDeleteObject_plainObjectsGoAtOnceAndTellWhoMissesThem(t *testing.T) {
+func TestDeleteObject_plainObjectsGoAtOnceAndNameTheirUsers(t *testing.T) {
 	withSecret := changed(t, aVolume, "volumeHandle: h", "volumeHandle: h, nodeStageSecretRef: {name: s, namespace: default}")
-	cases := []struct{ name, manifest, resource, key, tells string }{
+	cases := []struct{ name, manifest, resource, key, waits string }{
 		{"an unused class", aClass, "storageclasses", "c", ""},
 		{"a class with claims", aClass + "---\n" + aClaim, "storageclasses", "c", "without it, these claims wait, or cannot grow: default/data"},
 		{"an unused secret", aSecret, "secrets", "default/s", ""},
@@ -42,8 +42,8 @@ func TestDeleteObject_plainObjectsGoAtOnceAndTellWhoMissesThem(t *testing.T) {
 			if err != nil || !deleted.Gone {
 				t.Fatalf("got %+v, %v", deleted, err)
 			}
-			if told := strings.Join(deleted.Waits, "\n"); (told == "") != (c.tells == "") || !strings.Contains(told, c.tells) {
-				t.Errorf("it tells %q, want %q", told, c.tells)
+			if waits := strings.Join(deleted.Waits, "\n"); (waits == "") != (c.waits == "") || !strings.Contains(waits, c.waits) {
+				t.Errorf("it says %q, want %q", waits, c.waits)
 			}
 			if _, err := remove(t, h, c.resource, c.key, api.DeleteOptions{}); !errors.Is(err, api.ErrNotFound) {
 				t.Errorf("the second time: %v", err)
@@ -65,7 +65,7 @@ func TestDeleteObject_aClassIsNotMissedByAClaimThatGoes(t *testing.T) {
 
 func TestDeleteObject_whatIsInUseWaitsAndTellsForWhom(t *testing.T) {
 	copying := changed(t, changed(t, aClaim, "{name: data,", "{name: copy,"), "{storageClassName", "{dataSource: {kind: PersistentVolumeClaim, name: data}, storageClassName")
-	cases := []struct{ name, manifest, resource, key, tells string }{
+	cases := []struct{ name, manifest, resource, key, waits string }{
 		{"a claim", aClaim, "persistentvolumeclaims", "default/data", ""},
 		{"a claim of a pod", aClaim + "---\n" + aPod, "persistentvolumeclaims", "default/data", "used by Pod default/p"},
 		{"a claim of a snapshot", aClaim + "---\n" + aSnap, "persistentvolumeclaims", "default/data", "a snapshot of it is being made: VolumeSnapshot default/snap"},
@@ -82,8 +82,8 @@ func TestDeleteObject_whatIsInUseWaitsAndTellsForWhom(t *testing.T) {
 				if err != nil || deleted.Gone {
 					t.Fatalf("got %+v, %v", deleted, err)
 				}
-				if told := strings.Join(deleted.Waits, "\n"); (told == "") != (c.tells == "") || !strings.Contains(told, c.tells) {
-					t.Errorf("it tells %q, want %q", told, c.tells)
+				if waits := strings.Join(deleted.Waits, "\n"); (waits == "") != (c.waits == "") || !strings.Contains(waits, c.waits) {
+					t.Errorf("it says %q, want %q", waits, c.waits)
 				}
 			}
 		})

@@ -35,7 +35,7 @@ func (d *deleter) users(object store.Object) ([]string, error) {
 	case *snapshotv1.VolumeSnapshotContent:
 		d.usersOfContent(&found, object)
 	case *storagev1.CSIDriver:
-		found.add(gather(d.tx.Uses(), object.GetName(), "without it, defaults hold for this driver's volumes that are in use:", func(use *store.VolumeUse) string {
+		found.add(gather(d.tx.Uses(), object.GetName(), "without it, defaults apply to this driver's volumes that are in use:", func(use *store.VolumeUse) string {
 			return when(use.Driver == object.Name && !use.Idle(), use.Label)
 		}))
 	case *storagev1.StorageClass:

@@ -17,23 +17,23 @@ type ExecOptions struct {
 	// Hold, in their order.
 	Targets []string
 	Command []string
-	// Stdin, Stdout and Stderr are the command's; Terminal tells that Stdin is
-	// the terminal that this process is in the foreground of.
+	// Stdin, Stdout and Stderr are the command's; with Terminal, Stdin is the
+	// terminal whose foreground process this is.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Terminal       bool
-	// Starting is called when the volumes are in place.
+	// Starting is called when the volumes are mounted.
 	Starting func()
-	// Warn is told what the policy warns of.
+	// Warn is called with each warning of the policy.
 	Warn func(text string)
 }
 
 // releaseSeconds is how long the end of a command waits for its volumes to be
-// removed; the host continues by itself.
+// released; the host continues afterwards.
 const releaseSeconds = 60
 
-// endLease gives the volumes of a lease back. A host that is away finds by the
-// lease, when it is back, that the process is gone.
+// endLease releases the volumes of a lease. If the host does not run, its next start
+// finds from the lease that the process is gone.
 func endLease(ctx context.Context, client *api.Client, request api.HoldRequest, lease *api.Lease) error {
 	err := client.Release(ctx, api.ReleaseRequest{Namespace: request.Namespace, Name: request.Name, UID: lease.UID}, releaseSeconds)
 	if errors.Is(err, api.ErrNotFound) || errors.Is(err, api.ErrNoHost) {

@@ -32,7 +32,7 @@ const holdDirectory = "run/holder"
 // Hold mounts volumes for a caller that is not a pod of this host. A Pod object
 // without running containers represents the hold: it passes the same checks and
 // policies as any pod, and the pod controller mounts its volumes, also after a
-// reboot. If the volumes are not in place before the context ends, the hold is released.
+// reboot. If the volumes are not mounted before the context ends, the hold is released.
 func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswer, error) {
 	if request.TimeoutSeconds > 0 {
 		var cancel context.CancelFunc
@@ -88,8 +88,8 @@ func (h *Host) makeHold(ctx context.Context, desired *corev1.Pod) (madeHold, err
 	}
 }
 
-// tryHold is the part of makeHold that one at a time may do. going is the uid of
-// a hold that has to go first.
+// tryHold is the part of makeHold under the lock. going is the uid of a hold that
+// must be gone first.
 func (h *Host) tryHold(desired *corev1.Pod) (hold madeHold, going types.UID, err error) {
 	h.holds.Lock()
 	defer h.holds.Unlock()
@@ -160,9 +160,9 @@ func (h *Host) endHold(ctx context.Context, request api.ReleaseRequest) error {
 	return err
 }
 
-// awaitHold waits until the volumes are in place. With once, it does not wait
-// until the object says so, and returns a failure that repeating does not help
-// against; the caller runs the pod, and no other process looks for its object.
+// awaitHold waits until the volumes are mounted. With once, it does not wait until
+// the object's status says so, because the caller runs the pod and no other process
+// reads the object; and it returns a failure that repeating alone does not mend.
 func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID, once bool) (answer api.HoldAnswer, err error) {
 	queue := h.set.Queue(podKind().Resource)
 	var failed error
@@ -182,8 +182,8 @@ func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID, once bo
 	return answer, failed
 }
 
-// holdAnswer is the answer of a hold if it is ready: the volumes are in place
-// and, except with once, its object says so.
+// holdAnswer is the answer of a hold if it is ready: the volumes are mounted and,
+// except with once, its object says so.
 func (h *Host) holdAnswer(key string, uid types.UID, once bool) (answer api.HoldAnswer, ready bool, err error) {
 	pod, err := h.podOf(key)
 	if err != nil {
@@ -304,7 +304,7 @@ func podKind() store.Kind { kind, _ := store.KindOf("pods"); return kind }
 
 func claimKind() store.Kind { kind, _ := store.KindOf("persistentvolumeclaims"); return kind }
 
-// Held is the answer of a hold that is in place; false if there is none.
+// Held is the answer of a hold whose volumes are mounted; false if there is none.
 func (h *Host) Held(namespace, name string) (api.HoldAnswer, bool, error) {
 	pod, err := h.podOf(store.Key(namespace, name))
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil || pod.Annotations[pods.HolderAnnotation] == "" {

@@ -22,15 +22,14 @@ type lease struct {
 	// of that boot; no PID: the hold ends with the boot only.
 	PID   int32  `json:"pid,omitempty"`
 	Start uint64 `json:"start,omitempty"`
-	// Unanswered is set until the volumes of a hold without a PID are in place. The
+	// Unanswered is set until the volumes of a hold without a PID are mounted. The
 	// caller does not use the volumes before it gets an answer, and a host that is
 	// killed sends none.
 	Unanswered bool `json:"unanswered,omitempty"`
 }
 
-// addLease writes down what a hold ends with. While this host runs, its
-// connection tells of the end of the process that asked; the next host finds it
-// by this.
+// addLease records the process or boot that a hold ends with. While this host runs,
+// the end of the connection is the end of the process; the next host uses the record.
 func (h *Host) addLease(pod *corev1.Pod, request api.HoldRequest) error {
 	if !request.Lease && !request.UntilReboot {
 		return nil

@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// holdAnnotation has what was asked for, so that the same can be told from
-	// another, whatever a policy made of the pod.
+	// holdAnnotation has the request, so that an equal request is recognized even if
+	// a policy changed the pod.
 	holdAnnotation = "holdfast.dev/hold"
 	// leaseAnnotation has what the hold ends with.
 	leaseAnnotation = "holdfast.dev/lease"
-	// holderContainer is the container of the pod that a hold is. It is never run.
+	// holderContainer is the container of a hold's pod. It is never run.
 	holderContainer = "holder"
 )
 
@@ -39,7 +39,7 @@ type holdRecord struct {
 	Spec    *corev1.PodSpec  `json:"spec,omitempty"`
 }
 
-// holdPod is the object that stands for a hold.
+// holdPod makes the object of a hold.
 func (h *Host) holdPod(request api.HoldRequest) (*corev1.Pod, error) {
 	if request.Namespace == "" {
 		request.Namespace = manifest.DefaultNamespace
@@ -68,7 +68,7 @@ func (h *Host) holdPod(request api.HoldRequest) (*corev1.Pod, error) {
 	}
 	holder := request.Holder
 	if holder == "" {
-		holder = "somebody"
+		holder = "unknown"
 	}
 	pod.Annotations = maps.Clone(pod.Annotations)
 	if pod.Annotations == nil {
@@ -105,12 +105,12 @@ func (h *Host) podOfVolumes(request api.HoldRequest) (*corev1.Pod, error) {
 			return nil, fmt.Errorf("volumes[%d]: claim %q is a block device (volumeMode: Block), which cannot be bound at the directory %s", i, volume.Claim, volume.Bind)
 		}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume.Name, VolumeSource: source})
-		place := "/volumes/" + volume.Name
+		path := "/volumes/" + volume.Name
 		if block {
-			container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: volume.Name, DevicePath: place})
+			container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: volume.Name, DevicePath: path})
 			continue
 		}
-		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: volume.Name, MountPath: place, ReadOnly: volume.ReadOnly})
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: volume.Name, MountPath: path, ReadOnly: volume.ReadOnly})
 	}
 	pod.Spec.Containers = []corev1.Container{container}
 	return pod, nil
@@ -169,9 +169,9 @@ func within(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, directory+"/")
 }
 
-// holdOf is what was asked for when the hold was made.
+// holdOf is the request with which the hold was made.
 func holdOf(pod *corev1.Pod) (record holdRecord) {
-	_ = json.Unmarshal([]byte(pod.Annotations[holdAnnotation]), &record) // who changed it changed what is held
+	_ = json.Unmarshal([]byte(pod.Annotations[holdAnnotation]), &record) // a user who changed the annotation changed the request
 	return record
 }
 

@@ -36,8 +36,8 @@ import (
 // Builtin is a driver that this process can serve itself.
 type Builtin struct {
 	Name string
-	// Object is what a cluster has as CSIDriver for it; one that the user gives
-	// takes its place.
+	// Object is the CSIDriver that a cluster has for it; one that the user applies
+	// replaces it.
 	Object *storagev1.CSIDriver
 	// Serve serves the driver's sockets until the context ends. It returns nil
 	// then, after the calls in flight.
@@ -49,7 +49,7 @@ type Builtin struct {
 
 // Sockets are the paths that a driver serves.
 type Sockets struct {
-	// Root is the host's root directory, which takes the kubelet's place.
+	// Root is the host's root directory, in the layout of the kubelet's.
 	Root string
 	// CSI and Registration are paths of unix sockets.
 	CSI, Registration string
@@ -91,7 +91,7 @@ type Host struct {
 	pods       *pods.Manager
 	set        *reconcile.Set
 	supervisor *supervise.Supervisor
-	// holds is held while a hold is made, so that it is made once.
+	// holds is locked while a hold is made, so that it is made once.
 	holds sync.Mutex
 	// unsaved: the last backup of the store failed.
 	unsaved  bool

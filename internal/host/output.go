@@ -9,7 +9,7 @@ import (
 )
 
 // prefixer writes whole lines with a name before each. Several may share a
-// writer; a line longer than maximumLine is cut into several.
+// writer; a line longer than maximumLine is split.
 type prefixer struct {
 	mu     sync.Mutex
 	out    io.Writer

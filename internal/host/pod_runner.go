@@ -20,7 +20,7 @@ type Output struct {
 	Stdout, Stderr io.Writer
 	// Signals are passed on to the workload while it runs.
 	Signals <-chan os.Signal
-	// Starting is called when the volumes are in place, before the first
+	// Starting is called when the volumes are mounted, before the first
 	// container runs.
 	Starting func()
 	// Warn is called with each warning of the policy.

@@ -37,7 +37,7 @@ func openStore(root string, options Options) (*store.Store, error) {
 	return opened, nil
 }
 
-// refuseNew fails if a new store would take the place of one that was lost.
+// refuseNew fails if a new store would replace one that was lost.
 func refuseNew(paths claim.Paths, options Options) error {
 	found, err := inUse(paths)
 	if err != nil {
