@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// waitLimit is how long --wait waits unless told otherwise.
+// waitLimit is the default of --timeout, how long --wait waits.
 const waitLimit = 5 * time.Minute
 
 type applyConfig struct {

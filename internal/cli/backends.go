@@ -24,8 +24,8 @@ func backendNames() []string { return []string{backendLocal, backendEBS} }
 type openBackend struct {
 	controller backend.Controller
 	node       backend.Node
-	windows    winnode.Backend // in place of node on a Windows node
-	// forbidden directories are no places for staging and target paths.
+	windows    winnode.Backend // instead of node on a Windows node
+	// forbidden directories must not contain staging and target paths.
 	forbidden []string
 	close     func() error
 }

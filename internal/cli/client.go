@@ -37,7 +37,7 @@ func (h *hostClient) completeFlags(command *cobra.Command) {
 		return h.names(command.Context(), "namespaces", "", nil), cobra.ShellCompDirectiveNoFileComp
 	})
 	if err != nil {
-		panic(err) // there is no such flag: the command is built wrong
+		panic(err) // a programming error: the flag does not exist
 	}
 }
 
@@ -228,7 +228,7 @@ func (h *hostClient) names(ctx context.Context, kindName, prefix string, without
 	if !known {
 		return nil
 	}
-	listed, _ := client.List(ctx, kind.kind, api.ListOptions{Namespace: h.namespace}) // a shell has no place for an error
+	listed, _ := client.List(ctx, kind.kind, api.ListOptions{Namespace: h.namespace}) // a shell cannot show an error
 	for _, object := range listed.Items {
 		if !slices.Contains(without, object.GetName()) {
 			names = append(names, prefix+object.GetName())

@@ -153,9 +153,9 @@ func (c *deleteConfig) begin(ctx context.Context, command *cobra.Command, client
 func (c *deleteConfig) await(ctx context.Context, command *cobra.Command, client *api.Client, objects []deletion) error {
 	begun := time.Now()
 	for _, object := range objects {
-		patient := time.AfterFunc(explainAfter-time.Since(begun), func() { object.explain(command) })
+		timer := time.AfterFunc(explainAfter-time.Since(begun), func() { object.explain(command) })
 		err := awaitGone(ctx, client, object.named)
-		patient.Stop()
+		timer.Stop()
 		when := "after " + c.timeout.String()
 		if command.Context().Err() != nil {
 			when = "(interrupted)"

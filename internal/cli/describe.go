@@ -159,7 +159,7 @@ func (d description) columns() [][]string {
 	return facts
 }
 
-// sentence makes of a header what stands in a text: ACCESS MODES, Access Modes.
+// sentence turns a header into a label of a text: ACCESS MODES, Access Modes.
 func sentence(header string) string {
 	words := strings.Fields(strings.ToLower(header))
 	for i, word := range words {

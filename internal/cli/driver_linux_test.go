@@ -105,7 +105,7 @@ func TestDriver_onePoolHasOneController(t *testing.T) {
 		t.Fatal(err)
 	}
 	if second, err := newDriver(t.Context(), c); err == nil {
-		t.Errorf("two drivers hold one pool (%v)", second.Close(t.Context()))
+		t.Errorf("two drivers have one pool (%v)", second.Close(t.Context()))
 	}
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)

@@ -25,9 +25,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
-// farewell bounds what is left to do when the sockets are closed: operations
+// drainTimeout bounds what is left to do when the sockets are closed: operations
 // inside a system call, spans not sent.
-const farewell = 2 * time.Second
+const drainTimeout = 2 * time.Second
 
 // driverConfig is all that a driver in this process is made of. The command
 // driver fills it from its flags; a host that starts a driver of its own fills
@@ -255,7 +255,7 @@ func (d *driverProcess) register(ctx context.Context) error {
 // Close gives the backend up, whether ctx has ended or not. Run calls it; call
 // it only when Run is not.
 func (d *driverProcess) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	if d.engine != nil {
 		if err := d.engine.Wait(ctx); err != nil {

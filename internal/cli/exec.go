@@ -45,7 +45,7 @@ func (v *volumeFlags) bind(flags *pflag.FlagSet) {
 	flags.DurationVar(&v.timeout, "timeout", 2*time.Minute, "how long to wait for the volumes")
 }
 
-// request is the hold of the volumes, and the paths where they are wanted.
+// request is the hold of the volumes, and the paths where they are to be mounted.
 func (v *volumeFlags) request(command *cobra.Command) (request api.HoldRequest, targets []string, err error) {
 	if command.Flags().Changed("fs-group") {
 		request.FSGroup = &v.fsGroup
@@ -89,7 +89,7 @@ func cutVolume(flag, text string) (source, target string, options []string, err 
 	}
 	target = filepath.Clean(words[1])
 	if target == "/" {
-		return "", "", nil, usageErrorf("%s %q: a volume cannot take the place of /", flag, text)
+		return "", "", nil, usageErrorf("%s %q: a volume cannot be mounted at /", flag, text)
 	}
 	return words[0], target, words[2:], nil
 }
@@ -164,13 +164,13 @@ func (c *execConfig) run(command *cobra.Command, given []string) error {
 	}
 	client := c.dial()
 	defer client.Close()
-	settle := showSteps(command, client, request)
-	defer settle()
+	stop := showSteps(command, client, request)
+	defer stop()
 	input, isFile := command.InOrStdin().(*os.File)
 	code, err := host.Exec(command.Context(), client, host.ExecOptions{
 		Root: root, Hold: request, Targets: targets, Command: given,
 		Stdin: command.InOrStdin(), Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(),
-		Terminal: isFile && term.IsTerminal(int(input.Fd())), Starting: settle,
+		Terminal: isFile && term.IsTerminal(int(input.Fd())), Starting: stop,
 		Warn: func(text string) { command.PrintErrln("Warning: " + printable(text)) },
 	})
 	if err == nil && code != 0 {
@@ -183,9 +183,8 @@ func (c *execConfig) run(command *cobra.Command, given []string) error {
 	return err
 }
 
-// showSteps shows on a terminal what is done for a hold until the function that
-// it returns is called.
-func showSteps(command *cobra.Command, client *api.Client, request api.HoldRequest) (settle func()) {
+// showSteps shows the steps of a hold on a terminal until stop is called.
+func showSteps(command *cobra.Command, client *api.Client, request api.HoldRequest) (stop func()) {
 	progress := newProgress(command.ErrOrStderr())
 	if progress.columns == nil {
 		return func() {}

@@ -72,7 +72,7 @@ func newGetCommand() *cobra.Command {
 func completeValues(command *cobra.Command, flag string, values []string) {
 	err := command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
-		panic(err) // there is no such flag: the command is built wrong
+		panic(err) // a programming error: the flag does not exist
 	}
 }
 

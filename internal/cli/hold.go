@@ -16,7 +16,7 @@ import (
 
 const holdHelp = `Have volumes appear at directories of this machine until 'holdfast release NAME'.
 
-The directories must exist and be empty. Everybody on the machine sees the
+The directories must exist and be empty. Every process on the machine sees the
 volumes there, also after a restart of the host and after a reboot. The same
 hold again does nothing. 'holdfast get pods' shows it as a pod.`
 
@@ -77,9 +77,9 @@ func (c *holdConfig) hold(command *cobra.Command, name string) error {
 	}
 	client := c.dial()
 	defer client.Close()
-	settle := showSteps(command, client, request)
+	stop := showSteps(command, client, request)
 	answer, err := client.Hold(command.Context(), request)
-	settle()
+	stop()
 	for _, warning := range answer.Warnings {
 		command.PrintErrln("Warning: " + printable(warning))
 	}

@@ -35,7 +35,7 @@ type testHost struct {
 	root    string
 	store   *store.Store
 	journal *journal.Journal
-	// onApply and onDelete are told of what is asked.
+	// onApply and onDelete handle the calls.
 	onApply  func([]manifest.File, api.ApplyOptions) (api.ApplyResult, error)
 	onDelete func(kind store.Kind, key string) (api.Deleted, error)
 }

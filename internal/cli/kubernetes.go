@@ -129,14 +129,14 @@ func (k *kubeFlags) check() error {
 	}
 	name := k.tuning.VolumeNamePrefix + "-" + string(uuid.NewUUID())
 	if problems := validation.IsDNS1123Subdomain(name); k.tuning.VolumeNamePrefix != "" && (len(problems) > 0 || len(name) > longestVolumeName) {
-		return usageErrorf("--volume-name-prefix: %q begins no name of a volume: at most %d lower case letters, digits, '-' and '.'",
+		return usageErrorf("--volume-name-prefix: %q cannot begin the name of a volume: use at most %d lower case letters, digits, '-' and '.'",
 			k.tuning.VolumeNamePrefix, longestVolumeName-len(name)+len(k.tuning.VolumeNamePrefix))
 	}
 	return nil
 }
 
-// leaseOf is what is told of the lease; nil for a process that acts for one node
-// or is alone, and asks for none.
+// leaseOf is the state of the lease; nil for a process that acts for one node or runs
+// alone, and needs no lease.
 func (k *kubeFlags) leaseOf(node string) *lease.State {
 	if node == "" && k.elect && k.lease.State == nil {
 		k.lease.State = &lease.State{}

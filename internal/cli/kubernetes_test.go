@@ -17,7 +17,7 @@ func TestKubeFlags_thatCannotWorkAreWrongUsage(t *testing.T) {
 		"--leader-election-lease-duration=10s": "is not above --leader-election-renew-deadline",
 		"--leader-election-retry-period=9s":    "times --leader-election-retry-period",
 		"--leader-election=false --leader-election-retry-period=9s": "",
-		"--volume-name-prefix=Upper":                                `"Upper" begins no name`,
+		"--volume-name-prefix=Upper":                                `"Upper" cannot begin the name`,
 		"--volume-name-prefix=" + strings.Repeat("x", 92):           "at most 91",
 		"--volume-name-prefix=" + strings.Repeat("x", 91):           "",
 		"--volume-name-prefix=":                                     "",

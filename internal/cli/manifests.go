@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// expandDirectories puts the manifests of a directory in its place.
+// expandDirectories replaces each directory by its manifests.
 func expandDirectories(names []string) ([]string, error) {
 	var expanded []string
 	for _, name := range names {

@@ -45,7 +45,7 @@ func (p *pages) controlled(controllers interface {
 	p.vitals = append(p.vitals, live.Moving(controllers, max(stuckCalls*timeout, stuckLeast)))
 }
 
-// electing adds what is told of the lease.
+// electing adds the state of the lease.
 func (p *pages) electing(state *lease.State) {
 	p.lease = state.Check
 	p.facts = append(p.facts, live.Lease(state))

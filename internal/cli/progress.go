@@ -90,8 +90,8 @@ func (p *progress) close() {
 	p.stopped.Wait()
 }
 
-// settle leaves what is shown on the screen; later steps start below.
-func (p *progress) settle() {
+// keep leaves the shown lines on the screen; later steps start below.
+func (p *progress) keep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lines, p.drawn = nil, 0
@@ -110,7 +110,7 @@ func (p *progress) Write(data []byte) (int, error) {
 	return written, err
 }
 
-// observe is told of each step, from several goroutines.
+// observe is called for each step, from several goroutines.
 func (p *progress) observe(event volumes.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,8 +183,8 @@ func (l *volumeLine) text() string {
 	return l.volume + ": " + strings.Join(parts, ", ")
 }
 
-// draw replaces the display. Its lines are cut to the width of the terminal: a
-// line that wraps could not be erased.
+// draw replaces the display. It truncates lines to the width of the terminal: a line
+// that wraps could not be erased.
 func (p *progress) draw() {
 	if p.columns == nil {
 		return

@@ -85,7 +85,7 @@ func TestProgress_oneLivingLinePerVolumeOnATerminal(t *testing.T) {
 		!strings.HasPrefix(got[2], "claim ns/b: create… ") || !strings.HasSuffix(got[2], "…") || len([]rune(got[2])) > 59 {
 		t.Errorf("the screen shows %q", got)
 	}
-	p.settle()
+	p.keep()
 	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepUnpublish, Status: volumes.Done, Took: time.Millisecond})
 	if got := screen(t, out.String()); len(got) != 4 || got[3] != "claim ns/a: unpublish 1.0 ms" {
 		t.Errorf("after the workload the screen shows %q", got)

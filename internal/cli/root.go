@@ -1,6 +1,6 @@
 // Package cli is the command line of holdfast: one file per command, each
 // turning flags into the options of the package that does the work. It wires
-// constructors together and holds no logic of its own.
+// constructors together and has no logic of its own.
 package cli
 
 import (

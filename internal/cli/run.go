@@ -232,7 +232,7 @@ func (c runConfig) execute(ctx context.Context, client *host.Attached, files []m
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 	code, err := client.Run(ctx, files, objects, host.Output{
-		Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Signals: signals, Starting: progress.settle,
+		Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Signals: signals, Starting: progress.keep,
 		Warn: func(text string) { progress.say("Warning: " + printable(text)) },
 	})
 	if err == nil && code != 0 {

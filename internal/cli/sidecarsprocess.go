@@ -26,7 +26,7 @@ type sidecarsProcess struct {
 	registry *prometheus.Registry
 	// first is the connection from before the driver's name was known.
 	first *csiclient.Client
-	// These come when the driver has told its name.
+	// These are set when the driver's name is known.
 	controllers  atomic.Pointer[kube.Controllers]
 	registration atomic.Pointer[register.Server]
 }
@@ -100,12 +100,12 @@ func (s *sidecarsProcess) control(ctx context.Context, client *csiclient.Client)
 
 // driverName waits for the driver and asks its name; "" when ctx ended first.
 func (s *sidecarsProcess) driverName(ctx context.Context) string {
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		info, err := s.first.PluginInfo(ctx)
 		if err == nil && info.GetName() != "" {
 			return info.GetName()
 		}
-		if !told {
+		if !logged {
 			s.flags.logger.InfoContext(ctx, "waiting for the driver", "socket", s.flags.address, "error", err)
 		}
 		if concurrency.Sleep(ctx, meetingPause) != nil {

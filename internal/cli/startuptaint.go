@@ -64,8 +64,8 @@ func (d *driverProcess) removeStartupTaint(ctx context.Context) error {
 	return nil
 }
 
-// waitForID asks again and again who this machine is: what cannot be told now
-// keeps the kubelet from registering the driver too, and does not end the process.
+// waitForID polls for the ID of this node. An ID that is not known yet also keeps the
+// kubelet from registering the driver, and does not end the process.
 func (d *driverProcess) waitForID(ctx context.Context) (id string, known bool) {
 	for {
 		info, err := d.engine.Info(ctx)

@@ -210,7 +210,7 @@ func deletedOr(object metav1.Object, status string) string {
 	return status
 }
 
-// Objects of which a list holds several kinds are in one List.
+// asList wraps objects of several kinds in a List.
 func asList(objects []store.Object) any {
 	return struct {
 		metav1.TypeMeta `json:",inline"`

@@ -147,8 +147,8 @@ func (f *whyFlags) reader(ctx context.Context) (reader why.Reader, done func(), 
 	return why.REST{Base: base.String(), Client: client}, client.CloseIdleConnections, nil
 }
 
-// writeReport shows the answer first, each finding below it, and then what
-// could not be looked at.
+// writeReport shows the answer first, each finding below it, and then what could not
+// be inspected.
 func writeReport(out io.Writer, report why.Report, now time.Time) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, printable(report.Answer()))
