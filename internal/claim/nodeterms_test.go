@@ -140,7 +140,7 @@ func (m model) all() (all, own []Term) {
 	return SortTerms(all), SortTerms(own)
 }
 
-func TestNodeTerms_agreesWithLookingAtAllNodes(t *testing.T) {
+func TestNodeTerms_agreesWithReadingAllNodes(t *testing.T) {
 	keys := []string{"host", "rack", "zone"}
 	rapid.Check(t, func(t *rapid.T) {
 		var nodes NodeTerms

@@ -43,7 +43,7 @@ func repacked(t interface{ Fatal(...any) }, requirement *csi.TopologyRequirement
 	return got, len(text)
 }
 
-func TestPackTopology_ofManyPlacesIsSmall(t *testing.T) {
+func TestPackTopology_ofManyTermsIsSmall(t *testing.T) {
 	want := nodesRequirement(2000, 1234)
 	got, size := repacked(t, want)
 	if !proto.Equal(got, want) {
@@ -54,7 +54,7 @@ func TestPackTopology_ofManyPlacesIsSmall(t *testing.T) {
 	}
 }
 
-func TestPackTopology_ofOnePlaceIsReadable(t *testing.T) {
+func TestPackTopology_ofOneTermIsReadable(t *testing.T) {
 	packed, err := PackTopology(Here(map[string]string{"node": "n1"}))
 	if err != nil {
 		t.Fatal(err)

@@ -99,7 +99,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestDeletionSecret_tellsNoneFromUnknown(t *testing.T) {
+func TestDeletionSecret_distinguishesNoneFromUnknown(t *testing.T) {
 	const name, namespace = "volume.kubernetes.io/provisioner-deletion-secret-name", "volume.kubernetes.io/provisioner-deletion-secret-namespace"
 	cases := []struct {
 		annotations map[string]string

@@ -53,7 +53,7 @@ func TestParseSnapshotClass_stripsWhatIsKubernetes(t *testing.T) {
 	}
 }
 
-func TestParseGroupSnapshotClass_looksWithTheGetSecret(t *testing.T) {
+func TestParseGroupSnapshotClass_readsWithTheGetSecret(t *testing.T) {
 	class, err := ParseGroupSnapshotClass("c", map[string]string{
 		ReservedPrefix + "group-snapshotter-get-secret-name":      "${volumegroupsnapshotcontent.name}",
 		ReservedPrefix + "group-snapshotter-get-secret-namespace": "storage",

@@ -473,7 +473,7 @@ func (f firstLine) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-func TestWait_thatIsInterruptedSaysThatTheHostGoesOn(t *testing.T) {
+func TestWait_thatIsInterruptedSaysThatTheHostContinues(t *testing.T) {
 	h := startTestHost(t)
 	h.onApply = func([]manifest.File, api.ApplyOptions) (api.ApplyResult, error) {
 		h.put(t, pendingClaim("data"))

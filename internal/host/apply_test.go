@@ -425,7 +425,7 @@ func TestApply_namespacesAreMadeWhenTheyAreUsed(t *testing.T) {
 	}
 }
 
-func TestApply_tellsWhatIsWaitedFor(t *testing.T) {
+func TestApply_namesWhatIsWaitedFor(t *testing.T) {
 	inline := "apiVersion: v1\nkind: Pod\nmetadata: {name: i}\nspec:\n  containers: [{name: main, command: [cat]}]\n  volumes: [{name: v, csi: {driver: e.example, nodePublishSecretRef: {name: none}}}]\n"
 	cases := []struct{ name, text, want string }{
 		{"a class", aClaim, `there is no StorageClass "c" (there is none) (it waits)`},

@@ -63,7 +63,7 @@ func TestDeleteObject_aClassIsNotMissedByAClaimThatGoes(t *testing.T) {
 	}
 }
 
-func TestDeleteObject_whatIsInUseWaitsAndTellsForWhom(t *testing.T) {
+func TestDeleteObject_whatIsInUseWaitsAndNamesItsUsers(t *testing.T) {
 	copying := changed(t, changed(t, aClaim, "{name: data,", "{name: copy,"), "{storageClassName", "{dataSource: {kind: PersistentVolumeClaim, name: data}, storageClassName")
 	cases := []struct{ name, manifest, resource, key, waits string }{
 		{"a claim", aClaim, "persistentvolumeclaims", "default/data", ""},

@@ -38,7 +38,7 @@ func (m *machine) unit(file, text string) {
 
 // What a driver does that does not come up is told by the commands, not only by
 // files that one has to know of.
-func TestDrivers_areToldWithTheirUnits(t *testing.T) {
+func TestDrivers_areListedWithTheirUnits(t *testing.T) {
 	m := newMachine(t)
 	m.unit("crash.yaml", "name: crash.example\ncommand: [sh, -c, 'echo no such disk; exit 3']\nrestart: {first: 1h, longest: 1h}\n")
 	m.unit("typo.yaml", "name: typo.example\ncomand: [true]\n")

@@ -228,7 +228,7 @@ func TestHold_keepsAVolumeAtADirectory(t *testing.T) {
 	m.mustRun("release", "database", "--ignore-not-found")
 }
 
-func TestHold_refusesPlacesThatAreInUse(t *testing.T) {
+func TestHold_refusesDirectoriesThatAreInUse(t *testing.T) {
 	m := holding(t)
 	at := m.directory("full")
 	if err := os.WriteFile(filepath.Join(at, "precious"), nil, 0o600); err != nil {
@@ -252,7 +252,7 @@ func TestHold_refusesPlacesThatAreInUse(t *testing.T) {
 	}
 }
 
-func TestRelease_saysThatSomebodyIsInThere(t *testing.T) {
+func TestRelease_saysThatAProcessUsesTheVolume(t *testing.T) {
 	m := holding(t)
 	at := m.directory("data")
 	m.mustRun("hold", "database", "--volume", "data:"+at)
@@ -271,7 +271,7 @@ func TestRelease_saysThatSomebodyIsInThere(t *testing.T) {
 	m.isReleased("database") // it continues by itself
 }
 
-func TestRun_worksBesideAHost(t *testing.T) {
+func TestRun_worksNextToAHost(t *testing.T) {
 	m := holding(t)
 	manifest := filepath.Join(filepath.Dir(m.root), "run.yaml")
 	text := holdClaim + `

@@ -377,7 +377,7 @@ func lines(path string) int {
 	return strings.Count(string(data), "\n")
 }
 
-func TestFullDisk_whatIsThereGoesOn(t *testing.T) {
+func TestFullDisk_existingVolumesContinue(t *testing.T) {
 	m := newMachine(t)
 	m.ownFilesystem(120)
 	m.start()
@@ -590,7 +590,7 @@ func (m *machine) endDriver() {
 
 // One driver stops answering in the middle of its life; what the other serves is
 // as quick as ever.
-func TestHangingDriver_keepsNobodyElse(t *testing.T) {
+func TestHangingDriver_delaysNoOther(t *testing.T) {
 	m := newMachine(t)
 	m.writeDriver(secondDriver)
 	m.start()

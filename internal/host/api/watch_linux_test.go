@@ -208,7 +208,7 @@ func TestWatch_endsWithTheHost(t *testing.T) {
 }
 
 // A client that does not read is given up; others are served meanwhile.
-func TestWatch_ofASlowClientHoldsUpNobody(t *testing.T) {
+func TestWatch_ofASlowClientDelaysNoOther(t *testing.T) {
 	f := serve(t)
 	answer, err := f.send(t.Context(), request{method: http.MethodGet, path: "/apis/storage.k8s.io/v1/storageclasses", query: map[string][]string{"watch": {"1"}}})
 	if err != nil {

@@ -70,7 +70,7 @@ func TestRecord_countsWhatIsRepeated(t *testing.T) {
 	}
 }
 
-func TestStep_endTakesThePlaceOfTheBeginning(t *testing.T) {
+func TestStep_endReplacesTheBeginning(t *testing.T) {
 	j := opened(t, t.TempDir())
 	begin := time.Now()
 	step := StepEntry{About: []Ref{claimRef("data"), {Kind: "Pod", Key: "default/web"}}, Volume: "data", Step: "stage", Status: Started, Started: begin}

@@ -266,7 +266,7 @@ func TestDecode_takesWhatKubectlPrints(t *testing.T) {
 	}
 }
 
-func TestForRun_refusesWhatNeedsAHostThatGoesOn(t *testing.T) {
+func TestForRun_refusesWhatNeedsAHostThatContinues(t *testing.T) {
 	refused := map[string]string{
 		"VolumeAttributesClass": "this kind", "VolumeSnapshotClass": "this kind", "VolumeSnapshotContent": "this kind", "VolumeSnapshot": "this kind",
 		"PersistentVolume": "this kind", "PersistentVolumeClaim": "spec.selector", "Pod": "spec.volumes[1].ephemeral",

@@ -251,7 +251,7 @@ func TestManager_aCallThatComesTooLateGoesToTheSuccessor(t *testing.T) {
 	}
 }
 
-func TestManager_pluginsThatHangHoldUpNobody(t *testing.T) {
+func TestManager_pluginsThatHangDelayNoOther(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	quick := func(m *Manager) {
 		m.timing.info, m.timing.notify, m.timing.identity = time.Second/2, time.Second/2, time.Second/2

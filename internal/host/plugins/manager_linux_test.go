@@ -203,7 +203,7 @@ func TestManager_registersAndUnregisters(t *testing.T) {
 	})
 }
 
-func TestManager_refusesAndTellsThePlugin(t *testing.T) {
+func TestManager_refusesAndNotifiesThePlugin(t *testing.T) {
 	cases := []struct {
 		name   string
 		driver func(*csidriver.Driver)
@@ -245,7 +245,7 @@ func TestManager_refusesAndTellsThePlugin(t *testing.T) {
 	}
 }
 
-func TestManager_aPluginThatCannotBeToldIsRemovedAndTriedAgain(t *testing.T) {
+func TestManager_aPluginThatCannotBeNotifiedIsRemovedAndRetried(t *testing.T) {
 	m := newMachine(t)
 	p, _ := m.start("one", csidriver.New("d.example"), func(p *plugin) { p.refuse = 1 })
 	select {

@@ -41,7 +41,7 @@ func TestRun_aDirectoryThatIsRenamedIsWatchedUnderItsNewName(t *testing.T) {
 	w.comes("c/z.sock")
 }
 
-func TestRun_aDirectoryThatTakesAnothersPlaceIsWatched(t *testing.T) {
+func TestRun_aDirectoryThatReplacesAnotherIsWatched(t *testing.T) {
 	w := watch(t, shortDirectory(t))
 	w.scanned()
 	mkdir(t, w.path("a"))
@@ -107,7 +107,7 @@ func TestRun_aFileThatBecomesASocketComes(t *testing.T) {
 	w.quiet()
 }
 
-func TestRun_aSocketThatNobodyServesIsReported(t *testing.T) {
+func TestRun_aSocketWithoutAServerIsReported(t *testing.T) {
 	w := watch(t, shortDirectory(t))
 	w.scanned()
 	listener, err := net.Listen("unix", w.path("a.sock"))

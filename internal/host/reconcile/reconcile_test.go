@@ -111,7 +111,7 @@ func (r *recorder) quiet(t *testing.T, d time.Duration) {
 	}
 }
 
-func TestSet_tellsOfWhatIsThereAndOfChanges(t *testing.T) {
+func TestSet_processesExistingKeysAndChanges(t *testing.T) {
 	r := &recorder{do: func(context.Context, string, int) (time.Duration, error) { return 0, nil }}
 	opened, _ := run(t, r)
 	r.expect(t, "early")

@@ -94,7 +94,7 @@ func TestWatch_keepsSoMuchAndNoMore(t *testing.T) {
 
 // A server recovers the panics of its handlers: one caller's must not have the
 // others believe that their changes are on disk.
-func TestUpdate_aPanicIsNobodyElsesSuccess(t *testing.T) {
+func TestUpdate_aPanicFailsTheSharedCommit(t *testing.T) {
 	s := open(t, t.TempDir())
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	started, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)

@@ -106,7 +106,7 @@ func loseTheKey(t *testing.T, root string) {
 
 // A new key next to Secrets that a lost one sealed would have both be needed: none
 // is made until they are given up or the old one is back.
-func TestSecrets_noNewKeyIsMadeBesideSealedOnes(t *testing.T) {
+func TestSecrets_noNewKeyIsMadeWhileSealedOnesExist(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
 	for _, name := range []string{"s", "other"} {
@@ -157,7 +157,7 @@ func TestSecrets_noNewKeyIsMadeBesideSealedOnes(t *testing.T) {
 }
 
 // A key that is somewhere else is looked for there.
-func TestCheck_withAKeyOfItsOwnPlace(t *testing.T) {
+func TestCheck_withAKeyAtAPathOfItsOwn(t *testing.T) {
 	root, key := t.TempDir(), filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, bytes.Repeat([]byte("k"), keyLength), 0o400); err != nil {
 		t.Fatal(err)

@@ -379,7 +379,7 @@ func TestRun_aRollingUnitThatDoesNotWorkLeavesTheOldOneServing(t *testing.T) {
 }
 
 // The machine's limits of inotify may be reached by any user.
-func TestRun_followsUnitsWhereTheKernelTellsNothing(t *testing.T) {
+func TestRun_followsUnitsWithoutInotify(t *testing.T) {
 	h := newHost(t)
 	h.stop()
 	h.deaf = true

@@ -98,7 +98,7 @@ func TestAdopt_removesEmptyDirectoriesOfPodsThatAreGone(t *testing.T) {
 
 // What a lost record said of the steps before the mount is not known: they are
 // undone with it, on the node that the driver knew.
-func TestAdopt_recordsAgainWhatTheStoreCanTell(t *testing.T) {
+func TestAdopt_recordsAgainAMountThatTheStoreCanIdentify(t *testing.T) {
 	for name, lost := range map[string]func(*store.Tx) error{
 		"the record": func(*store.Tx) error { return nil },
 		"the record and the VolumeAttachment": func(tx *store.Tx) error {
@@ -137,7 +137,7 @@ func TestAdopt_recordsAgainWhatTheStoreCanTell(t *testing.T) {
 
 // A pod that continues with a volume whose record was lost has all of its steps
 // done again.
-func TestAdopt_aPodGoesOnWithAVolumeWhoseRecordWasLost(t *testing.T) {
+func TestAdopt_aPodContinuesWithAVolumeWhoseRecordWasLost(t *testing.T) {
 	w, a := newServing(t, attaching)
 	w.ensured("a")
 	p := w.create(pod("web", "a"))

@@ -118,7 +118,7 @@ func TestControllers_aCreationWhoseClaimWasReplacedIsFinished(t *testing.T) {
 	d.until("the record is gone", func(tx *store.Tx) bool { return get(t, tx.Provisionings(), "uid-data") == nil })
 }
 
-func TestControllers_keepWhatADriverCannotTellOf(t *testing.T) {
+func TestControllers_keepTheIntentOfAnUnknownVolume(t *testing.T) {
 	d := newDaemon(t)
 	calls := 0
 	d.driver.After = func(_ context.Context, rpc string, _ any) error {
@@ -145,7 +145,7 @@ func TestControllers_keepWhatADriverCannotTellOf(t *testing.T) {
 
 // After a CreateSnapshot that may have been done, INTERNAL says nothing of it: were
 // the mark taken off, deleting the snapshot would leave the driver's.
-func TestControllers_keepTheMarkOfASnapshotThatADriverCannotTellOf(t *testing.T) {
+func TestControllers_keepTheMarkOfAnUnknownSnapshot(t *testing.T) {
 	d := newDaemon(t)
 	d.isBound(d.claim("data", protected))
 	calls := 0
@@ -213,7 +213,7 @@ func TestControllers_aDriverThatNamesNoVolumeIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestControllers_aDriverThatHangsHoldsUpNobodyElse(t *testing.T) {
+func TestControllers_aDriverThatHangsDelaysNoOther(t *testing.T) {
 	d := newDaemon(t)
 	release := make(chan struct{})
 	defer close(release)

@@ -264,7 +264,7 @@ func TestClaims_aCopyKeepsItsSource(t *testing.T) {
 	d.hasVolumes(1)
 }
 
-func TestClaims_useSecretsThatNobodyElseSees(t *testing.T) {
+func TestClaims_passSecretsToTheDriverOnly(t *testing.T) {
 	d := newDaemon(t)
 	d.put(func(tx *store.Tx) error {
 		secret := class()

@@ -113,7 +113,7 @@ func TestClaims_aDriverWithoutRoomIsAskedAgain(t *testing.T) {
 
 // A claim says what it grows to, and a size that the driver
 // refuses can be taken back to one that it grants.
-func TestExpand_aRefusedWishCanBeLowered(t *testing.T) {
+func TestExpand_aRefusedRequestCanBeLowered(t *testing.T) {
 	for _, code := range []codes.Code{codes.OutOfRange, codes.Internal} {
 		d := newDaemon(t)
 		key := d.claim("data", protected)

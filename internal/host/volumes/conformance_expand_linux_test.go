@@ -234,7 +234,7 @@ func TestStats(t *testing.T) {
 
 // A desired size that was lowered when the volume had grown already does not
 // shrink anything: the filesystem follows the volume.
-func TestGrow_aWishLoweredTooLateIsNotFollowed(t *testing.T) {
+func TestGrow_aRequestLoweredTooLateIsNotFollowed(t *testing.T) {
 	w, a := newServing(t)
 	key := w.ensured("a")
 	w.mount(w.create(pod("web", "a")))

@@ -240,7 +240,7 @@ func TestUnstage_namesWhoElseHasItMounted(t *testing.T) {
 	w.isIdle()
 }
 
-func TestMountPod_refusesAMountOfSomebodyElse(t *testing.T) {
+func TestMountPod_refusesAForeignMount(t *testing.T) {
 	w, _ := newServing(t)
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
@@ -270,7 +270,7 @@ func mountAt(t *testing.T, path string) {
 	}
 }
 
-func TestMountPod_publishesAgainWhatSomebodyUnmounted(t *testing.T) {
+func TestMountPod_publishesAgainAfterAForeignUnmount(t *testing.T) {
 	w, _ := newServing(t)
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
@@ -312,7 +312,7 @@ func TestMountPod_oneClaimInTwoVolumes(t *testing.T) {
 	w.isIdle()
 }
 
-func TestMountPod_readOnlyAndWritableBesideEachOther(t *testing.T) {
+func TestMountPod_readOnlyAndWritableTogether(t *testing.T) {
 	w, a := newServing(t)
 	w.ensured("a")
 	reader := pod("reader", "a")
@@ -335,7 +335,7 @@ func TestMountPod_refusesADeviceWhereTheClaimIsADirectory(t *testing.T) {
 }
 
 // A driver that is replaced while it publishes fails nothing.
-func TestMountPod_theSuccessorOfADriverGoesOn(t *testing.T) {
+func TestMountPod_theSuccessorOfADriverContinues(t *testing.T) {
 	w, a := newServing(t)
 	w.ensured("a")
 	old := w.client

@@ -124,7 +124,7 @@ func (w *world) groupOf(path string) int {
 }
 
 // The driver receives whether a volume is ephemeral in the volume context.
-func TestInline_theDriverIsToldThatItIsEphemeral(t *testing.T) {
+func TestInline_theVolumeContextSaysThatItIsEphemeral(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
 	w.ensured("a")

@@ -144,7 +144,7 @@ func TestLeftovers_onlyThoseOfAnAbsentDriverWait(t *testing.T) {
 	}
 }
 
-func TestMountPod_inPlaceCostsNothing(t *testing.T) {
+func TestMountPod_aMountedVolumeCostsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.ensured("a")
 	w.serving("boot-1", "")

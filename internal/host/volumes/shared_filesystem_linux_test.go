@@ -55,7 +55,7 @@ func TestUnstage_volumesOfOneFilesystemDoNotWaitForEachOther(t *testing.T) {
 	w.isIdle()
 }
 
-func TestUnstage_waitsForWhoMountedTheVolumeBesideTheHost(t *testing.T) {
+func TestUnstage_waitsForForeignMountsOfTheVolume(t *testing.T) {
 	w := newWorld(t, sharing)
 	t.Cleanup(w.unmountAll)
 	w.serving("boot-1", "")
