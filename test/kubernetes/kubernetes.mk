@@ -58,17 +58,17 @@ cluster-down:
 # The tests that need a cluster; each starts its own, and fails if anything of it
 # is left. -trimpath and without cgo as the programs above: compiled once.
 kubernetes_test := cd test/kubernetes && GOFLAGS=-trimpath $(ROOT) $(GO) test -p 1 -parallel 6 -count=1
-# test/mishaps is in the main module, for the driver in memory that is there. It
+# test/faults is in the main module, for the driver in memory that is there. It
 # needs an API server only, and waits most of its time.
-mishaps_test := $(ROOT) env HOLDFAST_KUBERNETES=$(KUBERNETES_BIN) $(GO) test -tags $(TAGS),kubernetes -count=1 -parallel 8 -timeout 20m ./test/mishaps
-.PHONY: test-mishaps
-test-mishaps: kubernetes-binaries
-	$(mishaps_test)
+faults_test := $(ROOT) env HOLDFAST_KUBERNETES=$(KUBERNETES_BIN) $(GO) test -tags $(TAGS),kubernetes -count=1 -parallel 8 -timeout 20m ./test/faults
+.PHONY: test-faults
+test-faults: kubernetes-binaries
+	$(faults_test)
 
 test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated $(KUBERNETES_BIN)/ec2emu
 	$(kubernetes_test) -v -timeout 90m ./e2e
 	$(kubernetes_test) -timeout 30m $$($(GO) list ./... | grep -v -e /conformance/suite -e /e2e)
-	$(mishaps_test)
+	$(faults_test)
 
 # What a change must pass at least: a volume is written and read again, restored
 # from a snapshot, used as a block device and within a pod's definition.

@@ -223,7 +223,7 @@ func FuzzAdmit(f *testing.F) {
 }
 
 // The chart has the same keys and the same words; that it decides alike is tried
-// on a real API server (test/mishaps).
+// on a real API server (test/faults).
 func TestMessages_areThoseOfTheChart(t *testing.T) {
 	var chart strings.Builder
 	for _, file := range []string{"_inlinepolicy.tpl", "inlinepolicy.yaml"} {

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -37,13 +37,13 @@ const (
 	localTopology  = "topology.local.holdfast.dev/node"
 )
 
-// ownNodeClass is a class of this test alone: the tests share the API server,
-// where a claim is bound to any volume of its class.
+// ownNodeClass is used by this test only: the tests share the API server, which binds a
+// claim to any volume of its class.
 const ownNodeClass = "own-node"
 
-// TestOwnNodePolicies has the account of a node do to the objects of three nodes
-// what the controllers do, with the token that the kubelet of that node would
-// give its pod, and with one that names no node.
+// TestOwnNodePolicies makes the controllers' requests for the objects of three nodes
+// with a node's account: with the token that the kubelet of that node gives its pod,
+// and with a token without a node.
 func TestOwnNodePolicies(t *testing.T) {
 	t.Parallel()
 	w := newNodesWorld(t)
@@ -90,7 +90,7 @@ func (w *nodesWorld) must(_ any, err error) {
 	}
 }
 
-// installLocal makes what the manifest has of rights and rules.
+// installLocal creates the RBAC objects and admission policies of the manifest.
 func (w *nodesWorld) installLocal() {
 	w.t.Helper()
 	manifest := shipped(w.t, "local.yaml")
@@ -129,7 +129,7 @@ func create[T any](w *nodesWorld, objects client[T], document []byte, object *T)
 	w.must(objects.Create(w.ctx, object, metav1.CreateOptions{}))
 }
 
-// podOn is a pod of the driver on a node, as the DaemonSet makes it.
+// podOn returns a pod of the driver on a node, as the DaemonSet creates it.
 func (w *nodesWorld) podOn(node string) *corev1.Pod {
 	w.t.Helper()
 	pod, err := w.core.CoreV1().Pods(localNamespace).Create(w.ctx, &corev1.Pod{
@@ -144,13 +144,13 @@ func (w *nodesWorld) podOn(node string) *corev1.Pod {
 	return pod
 }
 
-// nodeAccount is the account of nodes, as one token has it.
+// nodeAccount is the nodes' account with one token.
 type nodeAccount struct {
 	core      kubernetes.Interface
 	snapshots snapshot.Interface
 }
 
-// account asks for a token as the kubelet does; without a pod it names no node.
+// account requests a token as the kubelet does; without a pod the token has no node.
 func (w *nodesWorld) account(pod *corev1.Pod) nodeAccount {
 	w.t.Helper()
 	request := &authenticationv1.TokenRequest{}
@@ -166,10 +166,10 @@ func (w *nodesWorld) account(pod *corev1.Pod) nodeAccount {
 	return nodeAccount{kubernetes.NewForConfigOrDie(config), snapshot.NewForConfigOrDie(config)}
 }
 
-// waitUntilBound waits for the API server to know the rules.
+// waitUntilBound waits until the API server applies the policies.
 func (w *nodesWorld) waitUntilBound(n1 nodeAccount) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
 		open := ""
 		for name, try := range n1.attempts(w) {
 			if !try.allowed && try.do(n1) == nil {
@@ -207,7 +207,7 @@ func localCapacity(name, node, driver string) *storagev1.CSIStorageCapacity {
 	}
 }
 
-// makeObjects makes what belongs to the nodes n1 and n2 and to none.
+// makeObjects creates objects of the nodes n1 and n2, and of no node.
 func (w *nodesWorld) makeObjects() {
 	w.t.Helper()
 	class := ownNodeClass
@@ -259,13 +259,14 @@ func intentsOf(node, number string) *corev1.ConfigMap {
 	}
 }
 
-// attempt is what a node's account tries; nothing of it stays.
+// attempt is a dry-run request of a node's account.
 type attempt struct {
 	allowed bool
 	do      func(nodeAccount) error
 }
 
-// attempts are what the controllers of node n1 do, and the same to what is not theirs.
+// attempts returns the requests of node n1's controllers, for their own objects and for
+// those of others.
 func (nodeAccount) attempts(w *nodesWorld) map[string]attempt {
 	all := map[string]attempt{}
 	for _, part := range []map[string]attempt{volumeAttempts(w), claimAttempts(w), snapshotAttempts(w), ownNamespaceAttempts(w)} {
@@ -322,10 +323,10 @@ func volumeAttempts(w *nodesWorld) map[string]attempt {
 		"grow an own volume":                        {true, patch("volume-n1", grow)},
 		"grow a volume of another node":             {false, patch("volume-n2", grow)},
 		"grow a volume without a node":              {true, patch("volume-none", grow)},
-		"place a volume without a node":             {false, patch("volume-none", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"x","operator":"Exists"}]}]}}}}`)},
+		"pin a volume without a node":               {false, patch("volume-none", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"x","operator":"Exists"}]}]}}}}`)},
 		"protect an own volume":                     {true, patch("volume-n1", policy)},
 		"unprotect a volume of another node":        {false, patch("volume-n2", policy)},
-		"rebind an own volume":                      {false, patch("volume-n1", `{"spec":{"claimRef":{"name":"of-somebody-else"}}}`)},
+		"rebind an own volume":                      {false, patch("volume-n1", `{"spec":{"claimRef":{"name":"of-another-user"}}}`)},
 		"delete an own volume":                      {true, remove("volume-n1")},
 		"delete a volume of another node":           {false, remove("volume-n2")},
 	}
@@ -437,9 +438,9 @@ func ownNamespaceAttempts(w *nodesWorld) map[string]attempt {
 	}
 	central := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: intent.Prefix(localDriver, "") + "0"}}
 	return map[string]attempt{
-		"tell of its own room":                   {true, capacity("capacity-new", "n1", localDriver)},
-		"tell of the room of another node":       {false, capacity("capacity-new", "n2", localDriver)},
-		"tell of the room of another driver":     {false, capacity("capacity-new", "n1", "other.example")},
+		"publish its own capacity":               {true, capacity("capacity-new", "n1", localDriver)},
+		"publish the capacity of another node":   {false, capacity("capacity-new", "n2", localDriver)},
+		"publish the capacity of another driver": {false, capacity("capacity-new", "n1", "other.example")},
 		"make own intents":                       {true, make(intentsOf("n1", "7"))},
 		"make intents of another node":           {false, make(intentsOf("n2", "7"))},
 		"make intents of a node of a like name":  {false, make(intentsOf("n1-1", "7"))},
@@ -450,7 +451,7 @@ func ownNamespaceAttempts(w *nodesWorld) map[string]attempt {
 	}
 }
 
-// intentMaps is the client of ConfigMaps, as far as it is used.
+// intentMaps is the part of the client of ConfigMaps that is used.
 type intentMaps interface {
 	Create(ctx context.Context, object *corev1.ConfigMap, options metav1.CreateOptions) (*corev1.ConfigMap, error)
 	Update(ctx context.Context, object *corev1.ConfigMap, options metav1.UpdateOptions) (*corev1.ConfigMap, error)

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"bytes"
@@ -35,12 +35,12 @@ import (
 
 const (
 	oldVolume = "pipe-old"
-	// mark is on the volumes of these tests: those of the others are no business
-	// of a webhook that is down on purpose.
+	// mark labels the volumes of these tests: a webhook that is down on purpose must not
+	// match the volumes of other tests.
 	mark = "holdfast.dev/pipe-test"
 )
 
-// createTemplates asks for each kind that has a template.
+// createTemplates makes a dry-run request for each kind with a pod template.
 func (w *pipeWorld) createTemplates(t *testing.T, pod corev1.PodSpec) map[string]error {
 	t.Helper()
 	failed := map[string]error{}
@@ -73,7 +73,7 @@ func (w *pipeWorld) createVolume(path string, local bool) error {
 	return err
 }
 
-// keepOldVolume makes a volume that no rule would admit, before there is one.
+// keepOldVolume creates a volume that the rule rejects, before the rule is installed.
 func (w *pipeWorld) keepOldVolume(t *testing.T) {
 	t.Helper()
 	volume := w.volume(oldVolume, canonicalPipe, false)
@@ -83,7 +83,7 @@ func (w *pipeWorld) keepOldVolume(t *testing.T) {
 	}
 }
 
-// manifest is one of the shipped files, changed as its head tells a user to.
+// manifest returns a shipped manifest with the changes that its head comment requests.
 func (w *pipeWorld) manifest(t *testing.T, name string) string {
 	t.Helper()
 	return strings.ReplaceAll(shipped(t, name), "in []", `in ["`+w.namespace+"/"+allowed+`"]`)
@@ -102,10 +102,10 @@ func (w *pipeWorld) installPolicy(t *testing.T) (remove func()) {
 	}
 }
 
-// waitUntilAdmitted waits for the API server to forget the rule.
+// waitUntilAdmitted waits until the API server applies the rule no more.
 func (w *pipeWorld) waitUntilAdmitted(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
 		failed := w.createTemplates(t, w.pod(w.namespace, other, canonicalPipe).Spec)
 		err := errors.Join(w.create(t, w.pod(w.namespace, other, canonicalPipe)), w.createVolume(canonicalPipe, false), failed["CronJob"], failed["Job"], failed["PodTemplate"])
 		if err == nil {
@@ -122,7 +122,7 @@ type hook struct {
 	remove  func()
 }
 
-// installWebhook starts the command, and has the API server ask it.
+// installWebhook starts the command and configures it as a webhook of the API server.
 func (w *pipeWorld) installWebhook(t *testing.T) hook {
 	t.Helper()
 	w.keepOldVolume(t)
@@ -164,7 +164,7 @@ func (w *pipeWorld) installWebhook(t *testing.T) hook {
 	}}
 }
 
-// selfSigned is a certificate that signs itself, for an address.
+// selfSigned makes a self-signed certificate for an address.
 func selfSigned(t *testing.T, address string) (certificateFile, keyFile string, authority []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -195,8 +195,8 @@ func selfSigned(t *testing.T, address string) (certificateFile, keyFile string, 
 	return certificateFile, keyFile, authority
 }
 
-// freeAddress is one of this machine's that the API server, in a network
-// namespace of its own, can reach.
+// freeAddress returns an address of this machine that the API server can reach from
+// its network namespace.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	server, err := url.Parse(shared.Host)

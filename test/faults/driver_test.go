@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// gate holds calls of the driver.
+// gate blocks calls of the driver while it is closed.
 type gate struct {
 	mu   sync.Mutex
-	shut chan struct{} // nil when it is open
+	shut chan struct{} // nil while the gate is open
 	held atomic.Int32
 }
 
@@ -39,7 +39,7 @@ func (g *gate) open() {
 	}
 }
 
-// pass returns when the gate is open, whatever the caller of the driver does.
+// pass returns when the gate is open, also after the caller of the driver has left.
 func (g *gate) pass() {
 	g.mu.Lock()
 	shut := g.shut
@@ -65,13 +65,13 @@ func TestDriver_thatHangsBeforeItActs(t *testing.T) {
 	g.close()
 	w.run()
 	w.claims(4, "data")
-	w.told("data-0", "ProvisioningFailed", "CreateVolume", "DeadlineExceeded")
-	w.drop("data-0") // while the driver is at it
+	w.hasEvent("data-0", "ProvisioningFailed", "CreateVolume", "DeadlineExceeded")
+	w.deleteClaim("data-0") // while the call is in flight
 	g.open()
 	w.bound("data-1", "data-2", "data-3")
-	w.settled()
+	w.consistent()
 	g.close()
-	w.dropAll()
+	w.deleteAll()
 	w.eventually("a call that hangs", func() string {
 		if g.held.Load() < 5 {
 			return "there is none"
@@ -85,7 +85,7 @@ func TestDriver_thatHangsBeforeItActs(t *testing.T) {
 func TestDriver_thatHangsAfterItActed(t *testing.T) {
 	var g gate
 	w := newWorld(t, func(d *csidriver.Driver) {
-		d.Creation.Strict = true // a repetition that differs is refused
+		d.Creation.Strict = true // a retry with other parameters is rejected
 		d.After = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "CreateVolume" || rpc == "CreateSnapshot" {
 				g.pass()
@@ -99,20 +99,20 @@ func TestDriver_thatHangsAfterItActed(t *testing.T) {
 	w.bound()
 	g.close()
 	w.claims(3, "data")
-	w.snapshot("cut", "kept")
+	w.snapshot("snap", "kept")
 	w.eventually("calls that hang", func() string {
 		if g.held.Load() < 4 {
 			return "there are not all four yet"
 		}
 		return ""
 	})
-	w.drop("data-0")
-	time.Sleep(4 * time.Second) // beyond the bound of a call
+	w.deleteClaim("data-0")
+	time.Sleep(4 * time.Second) // longer than the timeout of a call
 	g.open()
 	w.bound("kept", "data-1", "data-2")
-	w.ready("cut")
-	w.settled()
-	w.dropAll()
+	w.ready("snap")
+	w.consistent()
+	w.deleteAll()
 	w.empty()
 }
 
@@ -127,7 +127,7 @@ func TestDriver_thatDiesInTheMiddleOfCalls(t *testing.T) {
 		}
 	})
 	g.close()
-	// What fails waits for an hour: only the driver's return can be why it works.
+	// The backoff is an hour: only the driver's reconnection can cause a retry.
 	w.run("--retry-interval-start=1h", "--retry-interval-max=1h", "--timeout=60s")
 	w.claims(3, "data")
 	w.eventually("calls that hang", func() string {
@@ -136,22 +136,22 @@ func TestDriver_thatDiesInTheMiddleOfCalls(t *testing.T) {
 		}
 		return ""
 	})
-	w.drop("data-0")
+	w.deleteClaim("data-0")
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		w.stop()
 	}()
 	time.Sleep(time.Second)
-	g.open() // the answers go to nobody
+	g.open() // the answers have no receiver
 	<-stopped
-	w.told("data-1", "ProvisioningFailed", "Unavailable")
+	w.hasEvent("data-1", "ProvisioningFailed", "Unavailable")
 	w.serve()
 	w.bound("data-1", "data-2")
-	w.settled()
+	w.consistent()
 }
 
-func TestDriver_thatComesBackAsAnotherOrWithOtherTalents(t *testing.T) {
+func TestDriver_thatReturnsWithAnotherNameOrCapabilities(t *testing.T) {
 	cases := []struct {
 		name   string
 		change func(*csidriver.Driver)
@@ -169,7 +169,7 @@ func TestDriver_thatComesBackAsAnotherOrWithOtherTalents(t *testing.T) {
 			w.stop()
 			c.change(w.driver)
 			w.serve()
-			if code := p.wait(t, patience); code == 0 {
+			if code := p.wait(t, testTimeout); code == 0 {
 				t.Error("the process ends well, want an error: it must be started anew")
 			}
 			w.eventually("the log", func() string {
@@ -182,7 +182,7 @@ func TestDriver_thatComesBackAsAnotherOrWithOtherTalents(t *testing.T) {
 	}
 }
 
-func TestDriver_thatAnswersNonsense(t *testing.T) {
+func TestDriver_thatReturnsInvalidAnswers(t *testing.T) {
 	cases := []struct {
 		name  string
 		wrong func(answer *csi.Volume, another string)
@@ -210,20 +210,20 @@ func TestDriver_thatAnswersNonsense(t *testing.T) {
 				another.Store(&id)
 			}
 			w.claim("data", from("", "PersistentVolumeClaim", "source"))
-			w.told("data", "ProvisioningFailed", c.words)
+			w.hasEvent("data", "ProvisioningFailed", c.words)
 			if phase := w.pvcs()["data"].Status.Phase; phase == corev1.ClaimBound {
 				t.Error("the claim is bound to nonsense")
 			}
 			another.Store(nil)
 			w.bound()
-			w.settled()
-			w.dropAll()
+			w.consistent()
+			w.deleteAll()
 			w.empty()
 		})
 	}
 }
 
-// contains tells whether a text has all of some words.
+// contains reports whether a text contains all of the words.
 func contains(text string, words ...string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"strconv"
@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// wrong is a claim that cannot be served: what a user got wrong, what is said of
-// it, and how it is mended, if that is possible.
+// wrong is a claim that cannot be provisioned: the user's mistake, the words of the
+// event, and the correction, if one is possible.
 type wrong struct {
 	parameters map[string]string
 	change     func(*corev1.PersistentVolumeClaim)
@@ -73,7 +73,7 @@ func (w *world) source(name string) {
 	w.bound(name)
 }
 
-func TestClaim_thatCannotBeServedSaysWhy(t *testing.T) {
+func TestClaim_thatCannotBeProvisionedGetsAnEvent(t *testing.T) {
 	const group = "snapshot.storage.k8s.io"
 	cases := map[string]wrong{
 		"an unknown reserved key": {
@@ -111,8 +111,8 @@ func TestClaim_thatCannotBeServedSaysWhy(t *testing.T) {
 			before: (*world).foreign, change: from(group, "VolumeSnapshot", "foreign"), words: []string{"foreign.holdfast.dev"},
 		},
 		"a snapshot larger than the claim": {
-			before: func(w *world) { w.source("source"); w.snapshot("cut", "source"); w.ready("cut") },
-			change: from(group, "VolumeSnapshot", "cut"), words: []string{"cut", "needs 2Gi"},
+			before: func(w *world) { w.source("source"); w.snapshot("snap", "source"); w.ready("snap") },
+			change: from(group, "VolumeSnapshot", "snap"), words: []string{"snap", "needs 2Gi"},
 		},
 		"a missing source": {
 			change: from("", "PersistentVolumeClaim", "absent"), words: []string{"absent"},
@@ -137,7 +137,7 @@ func TestClaim_thatCannotBeServedSaysWhy(t *testing.T) {
 	}
 }
 
-// try makes the claim in a namespace of its own, with the driver of the others.
+// try creates the claim in a namespace of its own, with the shared driver.
 func (c wrong) try(t *testing.T, shared *world) {
 	t.Helper()
 	w := shared.apart(t, c.parameters)
@@ -150,20 +150,20 @@ func (c wrong) try(t *testing.T, shared *world) {
 		changes = append(changes, c.change)
 	}
 	w.claim("data", changes...)
-	w.told("data", "ProvisioningFailed", c.words...)
+	w.hasEvent("data", "ProvisioningFailed", c.words...)
 	if now := len(w.driver.Volumes()); now != made {
 		t.Errorf("a volume was made: there are %d, not %d", now, made)
 	}
 	if c.mend != nil {
 		c.mend(w)
 		w.bound("data")
-		w.settled()
+		w.consistent()
 	}
-	w.dropAll()
+	w.deleteAll()
 	w.empty()
 }
 
-// apart is a part of a world for a case: another namespace and class.
+// apart returns a world with the same driver and another namespace and class.
 func (w *world) apart(t *testing.T, parameters map[string]string) *world {
 	t.Helper()
 	part := *w
@@ -175,8 +175,8 @@ func (w *world) apart(t *testing.T, parameters map[string]string) *world {
 	return &part
 }
 
-// modifies makes a driver that modifies volumes, and whose snapshots need as
-// much as their sources have here.
+// modifies makes a driver that modifies volumes, and whose snapshots have the size of
+// their sources.
 func modifies(d *csidriver.Driver) {
 	d.Snapshots.Size = 2 << 30
 	d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)

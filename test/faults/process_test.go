@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"bytes"
@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// process is `holdfast sidecars` in a process of its own.
+// process is a process that runs `holdfast sidecars`.
 type process struct {
 	cmd   *exec.Cmd
 	log   *output
 	ended chan struct{}
 }
 
-// output is what a process says.
+// output is the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -39,7 +39,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// end is the last of it.
+// end returns the last part of the output.
 func (o *output) end() string {
 	lines := strings.SplitAfter(o.String(), "\n")
 	return strings.Join(lines[max(0, len(lines)-30):], "")
@@ -50,7 +50,7 @@ func sidecars(t *testing.T, arguments ...string) *process {
 	return holdfast(t, append([]string{"sidecars"}, arguments...)...)
 }
 
-// holdfast starts the command; what the test leaves running is ended with it.
+// holdfast starts the command. The process is killed at the end of the test.
 func holdfast(t *testing.T, arguments ...string) *process {
 	t.Helper()
 	p := &process{log: &output{}, ended: make(chan struct{})}
@@ -73,13 +73,13 @@ func holdfast(t *testing.T, arguments ...string) *process {
 	return p
 }
 
-// kill ends it at once, as a loss of power does.
+// kill kills the process, as a loss of power does.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.ended
 }
 
-// terminate ends it as Kubernetes does, and returns its exit code.
+// terminate ends the process with SIGTERM, as Kubernetes does, and returns its exit code.
 func (p *process) terminate(t *testing.T) int {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -88,7 +88,7 @@ func (p *process) terminate(t *testing.T) int {
 	return p.wait(t, 20*time.Second)
 }
 
-// wait is for a process that ends by itself.
+// wait waits until the process ends by itself and returns its exit code.
 func (p *process) wait(t *testing.T, limit time.Duration) int {
 	t.Helper()
 	select {

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"bufio"
@@ -25,11 +25,11 @@ import (
 // programsVariable names the directory of the cluster's programs.
 const programsVariable = "HOLDFAST_KUBERNETES"
 
-// processVariable makes this executable the command holdfast: a test starts it
-// again as a process that it can kill.
+// processVariable makes this executable run the command holdfast: a test starts it as a
+// process that it can kill.
 const processVariable = "HOLDFAST_MISHAPS_PROCESS"
 
-// shared is the API server of all tests, and sharedFile its kubeconfig.
+// shared is the configuration of the API server of all tests, sharedFile its kubeconfig.
 var (
 	shared     *rest.Config
 	sharedFile string
@@ -55,7 +55,7 @@ func runAll(m *testing.M) (code int, err error) {
 	if programs == "" {
 		return 0, fmt.Errorf("%s is not set: it names the directory of the programs that `make kubernetes-binaries` builds", programsVariable)
 	}
-	dir, err := os.MkdirTemp("", "mishaps")
+	dir, err := os.MkdirTemp("", "faults")
 	if err != nil {
 		return 0, err
 	}
@@ -72,12 +72,12 @@ func runAll(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// controlPlane starts one without nodes. It ends with this process, however
-// that ends: it holds the other end of the pipe.
+// controlPlane starts a control plane without nodes. It ends when this process ends,
+// also after a crash: its standard input is a pipe from this process.
 func controlPlane(program, dir string) (kubeconfig string, down func() error, err error) {
 	cmd := exec.Command(program, "run", "-dir", dir, "-nodes", "0")
 	cmd.Stderr = os.Stderr
-	hold, err := cmd.StdinPipe()
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return "", nil, err
 	}
@@ -90,10 +90,10 @@ func controlPlane(program, dir string) (kubeconfig string, down func() error, er
 	}
 	line, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		return "", nil, errors.Join(errors.New("the control plane did not start"), hold.Close(), cmd.Wait())
+		return "", nil, errors.Join(errors.New("the control plane did not start"), stdin.Close(), cmd.Wait())
 	}
 	down = func() error {
-		err := hold.Close()
+		err := stdin.Close()
 		_, _ = io.Copy(io.Discard, output)
 		return errors.Join(err, cmd.Wait())
 	}

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// refusals are answers of the driver, by RPC, that a test gives and takes away.
+// refusals are the codes that the driver returns, by RPC; a test sets and removes them.
 type refusals struct {
 	by atomic.Pointer[map[string]codes.Code]
 }
@@ -71,8 +71,8 @@ func TestAttachment_thatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	w.attachment(func(s storagev1.VolumeAttachmentStatus) bool {
 		return s.DetachError != nil && contains(s.DetachError.Message, "the array says no")
 	})
-	w.drop("data")
-	w.told(volume, "VolumeFailedDelete", "still attached")
+	w.deleteClaim("data")
+	w.hasEvent(volume, "VolumeFailedDelete", "still attached")
 	r.set(nil)
 	w.empty()
 	if _, inUse := w.driver.Left(); len(inUse) > 0 {
@@ -80,15 +80,15 @@ func TestAttachment_thatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// attachment waits until the world's VolumeAttachment has such a status.
-func (w *world) attachment(is func(storagev1.VolumeAttachmentStatus) bool) {
+// attachment waits until the status of the world's VolumeAttachment matches.
+func (w *world) attachment(matches func(storagev1.VolumeAttachmentStatus) bool) {
 	w.t.Helper()
 	w.eventually("the VolumeAttachment", func() string {
 		va, err := w.core.StorageV1().VolumeAttachments().Get(w.ctx, w.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
-		if !is(va.Status) {
+		if !matches(va.Status) {
 			return va.Status.String()
 		}
 		return ""
@@ -98,13 +98,13 @@ func (w *world) attachment(is func(storagev1.VolumeAttachmentStatus) bool) {
 func TestResize_thatFailsSaysWhyAndRecovers(t *testing.T) {
 	cases := []struct {
 		name  string
-		code  codes.Code // of the driver's answer; OK for one that is too small
+		code  codes.Code // of the driver's answer; OK for a size that is too small
 		state corev1.ClaimResourceStatus
 		words string
 	}{
 		{"the size is impossible", codes.OutOfRange, corev1.PersistentVolumeClaimControllerResizeInfeasible, "the array says no"},
 		{"the driver fails", codes.Internal, corev1.PersistentVolumeClaimControllerResizeInProgress, "the array says no"},
-		{"the volume grew less than it was told to", codes.OK, corev1.PersistentVolumeClaimControllerResizeInProgress, "5"},
+		{"the driver returned a smaller size than requested", codes.OK, corev1.PersistentVolumeClaimControllerResizeInProgress, "5"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestResize_thatFailsSaysWhyAndRecovers(t *testing.T) {
 					return size
 				}
 			})
-			w.nothingOnTheNode()
+			w.withoutNodeExpansion()
 			w.run()
 			w.claim("data")
 			w.bound()
@@ -128,7 +128,7 @@ func TestResize_thatFailsSaysWhyAndRecovers(t *testing.T) {
 				r.set(map[string]codes.Code{"ControllerExpandVolume": c.code})
 			}
 			w.grow("data", "3Gi")
-			w.told("data", "VolumeResizeFailed", c.words)
+			w.hasEvent("data", "VolumeResizeFailed", c.words)
 			w.eventually("the status", func() string {
 				status := w.pvcs()["data"].Status
 				if status.AllocatedResourceStatuses[corev1.ResourceStorage] != c.state {
@@ -138,17 +138,17 @@ func TestResize_thatFailsSaysWhyAndRecovers(t *testing.T) {
 			})
 			r.set(nil)
 			lies.Store(false)
-			w.grow("data", "2Gi") // the user thinks again
+			w.grow("data", "2Gi") // the user lowers the request
 			w.eventually("the size", func() string {
 				status := w.pvcs()["data"].Status
 				size := status.Capacity[corev1.ResourceStorage]
-				// One that lied may have more by now.
+				// The driver with the wrong answer may have expanded the volume further.
 				if size.Cmp(resource.MustParse("2Gi")) < 0 || len(status.AllocatedResourceStatuses) > 0 {
 					return status.String()
 				}
 				return ""
 			})
-			w.settled()
+			w.consistent()
 		})
 	}
 }
@@ -160,20 +160,20 @@ func TestSnapshot_thatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	w.claim("data")
 	w.bound()
 	r.set(map[string]codes.Code{"CreateSnapshot": codes.ResourceExhausted})
-	w.snapshot("cut", "data")
-	w.snapshotError("cut", "the array says no")
+	w.snapshot("snap", "data")
+	w.snapshotError("snap", "the array says no")
 	r.set(map[string]codes.Code{"DeleteSnapshot": codes.FailedPrecondition})
-	w.ready("cut")
-	s, err := w.snapshots.SnapshotV1().VolumeSnapshots(w.name).Get(w.ctx, "cut", metav1.GetOptions{})
+	w.ready("snap")
+	s, err := w.snapshots.SnapshotV1().VolumeSnapshots(w.name).Get(w.ctx, "snap", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.snapshots.SnapshotV1().VolumeSnapshots(w.name).Delete(w.ctx, "cut", metav1.DeleteOptions{}); err != nil {
+	if err := w.snapshots.SnapshotV1().VolumeSnapshots(w.name).Delete(w.ctx, "snap", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.told(*s.Status.BoundVolumeSnapshotContentName, "SnapshotDeleteError", "the array says no")
+	w.hasEvent(*s.Status.BoundVolumeSnapshotContentName, "SnapshotDeleteError", "the array says no")
 	r.set(nil)
-	w.dropAll()
+	w.deleteAll()
 	w.empty()
 }
 
@@ -189,17 +189,17 @@ func TestSnapshot_ofAClassWithAMissingSecretSaysSo(t *testing.T) {
 	}, metav1.CreateOptions{}))
 	claim := "data"
 	w.must(w.snapshots.SnapshotV1().VolumeSnapshots(w.name).Create(w.ctx, &snapshotv1.VolumeSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Name: "cut"},
+		ObjectMeta: metav1.ObjectMeta{Name: "snap"},
 		Spec:       snapshotv1.VolumeSnapshotSpec{VolumeSnapshotClassName: &class, Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}},
 	}, metav1.CreateOptions{}))
-	w.snapshotError("cut", "absent")
+	w.snapshotError("snap", "absent")
 	w.must(w.core.CoreV1().Secrets(w.name).Create(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "absent"}}, metav1.CreateOptions{}))
-	w.ready("cut")
-	w.dropAll()
+	w.ready("snap")
+	w.deleteAll()
 	w.empty()
 }
 
-// snapshotError waits until a snapshot's status has these words.
+// snapshotError waits until the error in a snapshot's status contains the words.
 func (w *world) snapshotError(name, words string) {
 	w.t.Helper()
 	w.eventually("snapshot "+name, func() string {

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// waitFor waits until a process has said something.
+// waitFor waits until a process has logged the words.
 func (w *world) waitFor(p *process, words string) {
 	w.t.Helper()
 	w.eventually("the log", func() string {
@@ -23,9 +23,8 @@ func (w *world) waitFor(p *process, words string) {
 	})
 }
 
-// two are a process that leads, behind a proxy of its own, and one that stands by,
-// with a lease that lasts so long. A leader that is not to lose it by being slow
-// needs a long one.
+// two starts a leader, behind a proxy of its own, and a standby, with a lease of the
+// given duration. A test in which a slow leader must not lose it needs a long one.
 func (w *world) two(lease time.Duration) (leader *process, between *proxy, standby *process) {
 	w.t.Helper()
 	between = newProxy(w.t)
@@ -40,7 +39,7 @@ func (w *world) two(lease time.Duration) (leader *process, between *proxy, stand
 	return leader, between, standby
 }
 
-func TestLease_thatIsLostEndsTheProcessAndTheOtherGoesOn(t *testing.T) {
+func TestLease_aLostLeaseEndsTheProcessAndAnotherContinues(t *testing.T) {
 	var calls, most atomic.Int32
 	w := newWorld(t, func(d *csidriver.Driver) {
 		d.Creation.Strict = true
@@ -57,19 +56,19 @@ func TestLease_thatIsLostEndsTheProcessAndTheOtherGoesOn(t *testing.T) {
 		}
 	})
 	leader, between, _ := w.two(6 * time.Second)
-	between.set(func(r *http.Request) mishap {
+	between.set(func(r *http.Request) fault {
 		if about(r, "leases") {
-			return mishap{status: http.StatusServiceUnavailable}
+			return fault{status: http.StatusServiceUnavailable}
 		}
-		return mishap{}
+		return fault{}
 	})
 	w.claims(6, "data")
-	if code := leader.wait(t, patience); code == 0 || !contains(leader.log.String(), "the lease was lost") {
+	if code := leader.wait(t, testTimeout); code == 0 || !contains(leader.log.String(), "the lease was lost") {
 		t.Errorf("the process that lost its lease ends with %d and says %s", code, leader.log.end())
 	}
 	w.claims(3, "later")
 	w.bound()
-	w.settled()
+	w.consistent()
 	if most.Load() > 9 {
 		t.Errorf("%d volumes were made at once, for 9 claims: two processes were at work", most.Load())
 	}
@@ -92,7 +91,7 @@ func TestLease_ofAProcessThatIsKilledInTheMiddleOfCalls(t *testing.T) {
 	w.bound()
 	g.close()
 	w.claims(4, "data")
-	w.snapshot("cut", "kept")
+	w.snapshot("snap", "kept")
 	w.eventually("calls that hang", func() string {
 		if g.held.Load() < 5 {
 			return "there are not all five yet"
@@ -100,18 +99,18 @@ func TestLease_ofAProcessThatIsKilledInTheMiddleOfCalls(t *testing.T) {
 		return ""
 	})
 	leader.kill()
-	w.drop("data-0")
-	w.drop("data-1")
+	w.deleteClaim("data-0")
+	w.deleteClaim("data-1")
 	g.open()
 	w.bound("kept", "data-2", "data-3")
-	w.ready("cut")
-	w.settled()
-	w.dropAll()
+	w.ready("snap")
+	w.consistent()
+	w.deleteAll()
 	w.empty()
 }
 
-// nobody has to wait until the lease runs out.
-func TestLease_isGivenBackByAProcessThatIsAskedToEnd(t *testing.T) {
+// The next leader does not wait until the lease expires (docs/reference/ebs.md).
+func TestLease_isReleasedOnSIGTERM(t *testing.T) {
 	w := newWorld(t, nil)
 	const lease = 2 * time.Minute
 	leader, _, standby := w.two(lease)

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// shipped is one of the shipped manifests.
+// shipped returns one of the shipped manifests.
 func shipped(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../deploy/manifests", name))
@@ -24,7 +24,7 @@ func shipped(t *testing.T, name string) string {
 	return string(text)
 }
 
-// client makes and deletes objects of a kind.
+// client creates and deletes objects of a kind.
 type client[T any] interface {
 	Create(ctx context.Context, object *T, options metav1.CreateOptions) (*T, error)
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
@@ -37,7 +37,7 @@ type installation struct {
 	undo []func() error
 }
 
-// install creates an object from a document, changed first.
+// install applies change to a document's object and creates it.
 func install[T any](ctx context.Context, i *installation, objects client[T], document []byte, change func(*T) (name string)) {
 	i.t.Helper()
 	object := new(T)
@@ -51,7 +51,7 @@ func install[T any](ctx context.Context, i *installation, objects client[T], doc
 	})
 }
 
-// installPolicies makes all of a manifest; the changes may be nil.
+// installPolicies creates all objects of a manifest; the changes may be nil.
 func installPolicies(ctx context.Context, t *testing.T, core kubernetes.Interface, manifest string,
 	policy func(*admissionv1.ValidatingAdmissionPolicySpec), binding func(*admissionv1.ValidatingAdmissionPolicyBindingSpec), mutating func(*admissionv1.MutatingAdmissionPolicySpec),
 ) *installation {
@@ -90,7 +90,7 @@ func changed[T any](by func(*T), object *T) {
 	}
 }
 
-// remove deletes what was made, the last first.
+// remove deletes the created objects in reverse order.
 func (i *installation) remove() {
 	i.t.Helper()
 	for _, step := range slices.Backward(i.undo) {

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -26,25 +26,25 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// mishap is what becomes of one request; the zero value means nothing.
-type mishap struct {
+// fault is the fault of one request; the zero value is none.
+type fault struct {
 	delay time.Duration
-	// status is an answer in place of the API server's, with after as Retry-After.
+	// status replaces the API server's answer, with after as Retry-After.
 	status int
 	after  time.Duration
-	// lost forwards the request and cuts the connection in place of the answer.
+	// lost forwards the request and closes the connection instead of answering.
 	lost bool
-	// cut cuts the connection before anything is forwarded.
-	cut bool
+	// drop closes the connection before the request is forwarded.
+	drop bool
 }
 
-// proxy is between a process and the API server.
+// proxy forwards requests of a process to the API server and injects faults.
 type proxy struct {
 	server *httptest.Server
 	target *httputil.ReverseProxy
 
 	mu      sync.Mutex
-	rule    func(*http.Request) mishap
+	rule    func(*http.Request) fault
 	watches map[int]context.CancelFunc
 	next    int
 }
@@ -75,7 +75,7 @@ func newProxy(t *testing.T) *proxy {
 	return p
 }
 
-// kubeconfig is a file that leads through the proxy.
+// kubeconfig writes a kubeconfig with the address of the proxy and returns its path.
 func (p *proxy) kubeconfig(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -92,28 +92,28 @@ func (p *proxy) kubeconfig(t *testing.T) string {
 	return path
 }
 
-// set makes a rule for all requests from now on; nil ends it.
-func (p *proxy) set(rule func(*http.Request) mishap) {
+// set sets the rule for all requests from now on; nil removes it.
+func (p *proxy) set(rule func(*http.Request) fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rule = rule
 }
 
-func (p *proxy) of(r *http.Request) mishap {
+func (p *proxy) of(r *http.Request) fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rule == nil {
-		return mishap{}
+		return fault{}
 	}
 	return p.rule(r)
 }
 
-// breakWatches cuts the watches there are, and says how many that were.
+// breakWatches closes all open watches and returns their number.
 func (p *proxy) breakWatches() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, cut := range p.watches {
-		cut()
+	for _, cancel := range p.watches {
+		cancel()
 	}
 	return len(p.watches)
 }
@@ -122,7 +122,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := p.of(r)
 	time.Sleep(m.delay)
 	switch {
-	case m.cut:
+	case m.drop:
 		panic(http.ErrAbortHandler)
 	case m.status != 0:
 		refuse(w, m)
@@ -137,12 +137,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *proxy) watch(w http.ResponseWriter, r *http.Request) {
-	ctx, cut := context.WithCancel(r.Context())
-	defer cut()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
 	p.mu.Lock()
 	id := p.next
 	p.next++
-	p.watches[id] = cut
+	p.watches[id] = cancel
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
@@ -152,11 +152,11 @@ func (p *proxy) watch(w http.ResponseWriter, r *http.Request) {
 	p.target.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// refuse answers as the API server does.
-func refuse(w http.ResponseWriter, m mishap) {
+// refuse answers with a status, in the API server's form.
+func refuse(w http.ResponseWriter, m fault) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-		Code: int32(m.status), Message: "a mishap of the test", //nolint:gosec // three digits
+		Code: int32(m.status), Message: "a fault of the test", //nolint:gosec // an HTTP status has three digits
 	}
 	switch m.status {
 	case http.StatusConflict:
@@ -180,20 +180,20 @@ func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
 func isWrite(r *http.Request) bool { return r.Method != http.MethodGet }
 
-// about tells whether a request is about a resource, such as persistentvolumes.
+// about reports whether a request is for a resource, such as persistentvolumes.
 func about(r *http.Request, resource string) bool {
 	return strings.Contains(r.URL.Path+"/", "/"+resource+"/")
 }
 
-// some makes a mishap of one in n requests that match, by chance: what counts
-// in step with a controller's tries would fail the same write of each. The
-// first one is always hit.
-func some(n int, m mishap, matches func(*http.Request) bool) func(*http.Request) mishap {
+// some injects a fault into one in n matching requests, at random: a fixed period could
+// hit the same write of each of a controller's retries. The first request always gets
+// the fault.
+func some(n int, m fault, matches func(*http.Request) bool) func(*http.Request) fault {
 	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 	first := true
-	return func(r *http.Request) mishap { // called with the proxy's lock
+	return func(r *http.Request) fault { // called with the proxy's lock
 		if !matches(r) || (!first && chance.IntN(n) != 0) {
-			return mishap{}
+			return fault{}
 		}
 		first = false
 		return m

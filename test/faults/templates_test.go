@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/policy/policytest"
 )
 
-// createTemplate asks the API server for an object of policytest.Templates; it
-// keeps nothing.
+// createTemplate makes a dry-run request for an object of policytest.Templates.
 func createTemplate(ctx context.Context, client kubernetes.Interface, object policytest.Object) error {
 	apps, batch, core, namespace := client.AppsV1(), client.BatchV1(), client.CoreV1(), object.GetNamespace()
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}

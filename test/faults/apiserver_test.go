@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"net/http"
@@ -15,17 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// life makes claims, copies, a snapshot and a larger size, and takes it all away
-// again: all that a controller writes.
-func (w *world) life() {
+// exerciseAll creates claims, copies and a snapshot, expands a volume, and deletes
+// everything: all kinds of writes of the controllers.
+func (w *world) exerciseAll() {
 	w.t.Helper()
 	w.claims(4, "data")
 	w.bound()
-	w.snapshot("cut", "data-0")
+	w.snapshot("snap", "data-0")
 	w.grow("data-1", "2Gi")
 	w.claim("copy", from("", "PersistentVolumeClaim", "data-0"))
-	w.ready("cut")
-	w.claim("restored", from("snapshot.storage.k8s.io", "VolumeSnapshot", "cut"))
+	w.ready("snap")
+	w.claim("restored", from("snapshot.storage.k8s.io", "VolumeSnapshot", "snap"))
 	w.bound()
 	w.eventually("the size of data-1", func() string {
 		size := w.pvcs()["data-1"].Status.Capacity[corev1.ResourceStorage]
@@ -34,8 +34,8 @@ func (w *world) life() {
 		}
 		return ""
 	})
-	w.settled()
-	w.dropAll()
+	w.consistent()
+	w.deleteAll()
 	w.empty()
 }
 
@@ -49,7 +49,7 @@ func (w *world) snapshot(name, claim string) {
 	}, metav1.CreateOptions{}))
 }
 
-// ready waits for a snapshot.
+// ready waits until a snapshot is ready.
 func (w *world) ready(name string) {
 	w.t.Helper()
 	w.eventually("snapshot "+name, func() string {
@@ -79,37 +79,37 @@ func from(group, kind, name string) func(*corev1.PersistentVolumeClaim) {
 	}
 }
 
-// nothingOnTheNode makes a driver whose volumes grow without a kubelet.
-func (w *world) nothingOnTheNode() { w.driver.Changes.NoNodeExpansion = true }
+// withoutNodeExpansion makes a driver whose volumes expand without the kubelet.
+func (w *world) withoutNodeExpansion() { w.driver.Changes.NoNodeExpansion = true }
 
-func TestAPIServer_thatRefusesLosesOrIsSlow(t *testing.T) {
+func TestAPIServer_thatFailsLosesAnswersOrIsSlow(t *testing.T) {
 	writes := func(r *http.Request) bool { return isWrite(r) && !about(r, "leases") }
 	cases := []struct {
 		name string
-		rule func(*http.Request) mishap
+		rule func(*http.Request) fault
 	}{
-		{"one in three writes conflicts", some(3, mishap{status: http.StatusConflict}, writes)},
-		{"one in three writes fails with 500", some(3, mishap{status: http.StatusInternalServerError}, writes)},
-		{"one in three writes fails with 503", some(3, mishap{status: http.StatusServiceUnavailable}, writes)},
-		{"one in three writes is one too many", some(3, mishap{status: http.StatusTooManyRequests, after: time.Second}, writes)},
-		{"one in three answers to a write is lost", some(3, mishap{lost: true}, writes)},
-		{"one in three requests is cut off", some(3, mishap{cut: true}, func(r *http.Request) bool { return !isWatch(r) && !about(r, "leases") })},
-		{"everything takes 300 ms longer", some(1, mishap{delay: 300 * time.Millisecond}, func(*http.Request) bool { return true })},
+		{"one in three writes conflicts", some(3, fault{status: http.StatusConflict}, writes)},
+		{"one in three writes fails with 500", some(3, fault{status: http.StatusInternalServerError}, writes)},
+		{"one in three writes fails with 503", some(3, fault{status: http.StatusServiceUnavailable}, writes)},
+		{"one in three writes is one too many", some(3, fault{status: http.StatusTooManyRequests, after: time.Second}, writes)},
+		{"one in three answers to a write is lost", some(3, fault{lost: true}, writes)},
+		{"one in three requests loses its connection", some(3, fault{drop: true}, func(r *http.Request) bool { return !isWatch(r) && !about(r, "leases") })},
+		{"everything takes 300 ms longer", some(1, fault{delay: 300 * time.Millisecond}, func(*http.Request) bool { return true })},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, nil)
-			w.nothingOnTheNode()
+			w.withoutNodeExpansion()
 			w.run()
 			w.proxy.set(c.rule)
-			w.life()
+			w.exerciseAll()
 		})
 	}
 }
 
 func TestAPIServer_whoseWatchesBreak(t *testing.T) {
 	w := newWorld(t, nil)
-	w.nothingOnTheNode()
+	w.withoutNodeExpansion()
 	w.run()
 	var broken atomic.Int32
 	ended, done := make(chan struct{}), make(chan struct{})
@@ -125,7 +125,7 @@ func TestAPIServer_whoseWatchesBreak(t *testing.T) {
 			}
 		}
 	}()
-	w.life()
+	w.exerciseAll()
 	close(ended)
 	<-done
 	if broken.Load() == 0 {
@@ -133,19 +133,19 @@ func TestAPIServer_whoseWatchesBreak(t *testing.T) {
 	}
 }
 
-func TestAPIServer_thatIsAwayForAWhile(t *testing.T) {
+func TestAPIServer_thatIsUnavailableForAWhile(t *testing.T) {
 	w := newWorld(t, nil)
 	p := w.run()
 	w.claims(3, "before")
 	w.bound()
-	w.proxy.set(func(*http.Request) mishap { return mishap{cut: true} })
+	w.proxy.set(func(*http.Request) fault { return fault{drop: true} })
 	w.proxy.breakWatches()
 	w.claims(3, "meanwhile")
-	w.drop("before-0")
+	w.deleteClaim("before-0")
 	time.Sleep(4 * time.Second)
 	w.proxy.set(nil)
 	w.bound()
-	w.settled()
+	w.consistent()
 	if code := p.terminate(t); code != 0 {
 		t.Errorf("the process ends with %d, want 0: it was asked to", code)
 	}

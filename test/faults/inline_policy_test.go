@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -25,9 +25,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/policy/webhook"
 )
 
-// TestInlinePolicy tries the table of inline cases, which decides the function of
-// the host (internal/policy/inline), on the shipped admission policies and on the
-// webhook: each must refuse, warn and record the same, in the same words.
+// TestInlinePolicy runs the table of inline cases, which specifies the host's function
+// (internal/policy/inline), on the shipped admission policies and on the webhook: each
+// must reject, warn and record the same, in the same words.
 func TestInlinePolicy(t *testing.T) {
 	t.Parallel()
 	w := newInlineWorld(t)
@@ -57,7 +57,7 @@ func TestInlinePolicy(t *testing.T) {
 	})
 }
 
-// inlineMark is on the namespaces of this test: others use the same API server.
+// inlineMark labels the namespaces of this test: other tests use the same API server.
 const inlineMark = "holdfast.dev/inline-test"
 
 type inlineWorld struct {
@@ -69,7 +69,7 @@ type inlineWorld struct {
 	cases []policytest.InlineCase
 }
 
-// warnings are what the API server warned of since they were last taken.
+// warnings collects the API server's warnings since the last take.
 type warnings struct {
 	mu  sync.Mutex
 	all []string
@@ -145,9 +145,8 @@ func (w *inlineWorld) makeNamespace(t *testing.T, namespace *corev1.Namespace) {
 	}
 }
 
-// installPolicies makes the objects of a manifest, with the settings of the
-// table, and with warnings where the audit log, which this API server has none
-// of, would be told.
+// installPolicies creates the objects of a manifest with the settings of the table, and
+// with warnings in place of audit annotations, because this API server has no audit log.
 func (w *inlineWorld) installPolicies(t *testing.T, manifest string) (remove func()) {
 	t.Helper()
 	installed := installPolicies(w.ctx, t, w.core, shipped(t, manifest), w.configure, func(spec *admissionv1.ValidatingAdmissionPolicyBindingSpec) {
@@ -181,7 +180,7 @@ func exemptSelector() *metav1.LabelSelector {
 	}}
 }
 
-// create asks the API server, which keeps nothing.
+// create makes a dry-run request.
 func (w *inlineWorld) create(c policytest.InlineCase) (policytest.Object, error) {
 	pod := policytest.Pod(c.Namespace, c.Volumes...)
 	w.warned.take()
@@ -192,8 +191,8 @@ func (w *inlineWorld) create(c policytest.InlineCase) (policytest.Object, error)
 	return object, createTemplate(w.ctx, w.core, object)
 }
 
-// try asks the API server for one case. seen are the findings of the function
-// that must come back.
+// try runs one case on the API server. seen selects the findings of the function that
+// the API server must report.
 func (w *inlineWorld) try(t *testing.T, c policytest.InlineCase, seen func(inline.Finding) bool) {
 	t.Helper()
 	object := inline.OfPod(policytest.Pod(c.Namespace, c.Volumes...))
@@ -230,8 +229,8 @@ func (w *inlineWorld) try(t *testing.T, c policytest.InlineCase, seen func(inlin
 	}
 }
 
-// waitUntilActive waits for the API server to know all rules and drivers, which
-// then warn so many times of a volume that no mode allows.
+// waitUntilActive waits until the API server applies all rules and drivers: then a
+// volume that no mode allows causes this number of warnings.
 func (w *inlineWorld) waitUntilActive(t *testing.T, warned int) {
 	t.Helper()
 	w.poll(t, func() error {
@@ -250,7 +249,7 @@ func (w *inlineWorld) waitUntilActive(t *testing.T, warned int) {
 	})
 }
 
-// waitUntilInactive waits for the API server to forget them.
+// waitUntilInactive waits until the API server applies them no more.
 func (w *inlineWorld) waitUntilInactive(t *testing.T) {
 	t.Helper()
 	w.poll(t, func() error {
@@ -269,7 +268,7 @@ func (w *inlineWorld) waitUntilInactive(t *testing.T) {
 
 func (w *inlineWorld) poll(t *testing.T, done func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
 		err := done()
 		if err == nil {
 			return
@@ -280,8 +279,8 @@ func (w *inlineWorld) poll(t *testing.T, done func() error) {
 	}
 }
 
-// checkTypes: the controller manager finds no fault with the expressions, for any
-// of the kinds that they look at.
+// checkTypes checks that the controller manager reports no type error of the
+// expressions, for any of the kinds that they match.
 func (w *inlineWorld) checkTypes(t *testing.T) {
 	t.Helper()
 	w.poll(t, func() error {
@@ -302,7 +301,7 @@ func (w *inlineWorld) checkTypes(t *testing.T) {
 	})
 }
 
-// tryReadOnly: what Mutate does on a host.
+// tryReadOnly checks the mutation that Mutate makes on a host.
 func (w *inlineWorld) tryReadOnly(t *testing.T) {
 	t.Helper()
 	volumes := []corev1.Volume{
@@ -337,8 +336,8 @@ func (w *inlineWorld) tryReadOnly(t *testing.T) {
 	}
 }
 
-// installWebhook starts the command, and has the API server ask it. The
-// annotations for the audit log are in the test of its handler.
+// installWebhook starts the command and configures it as a webhook of the API server.
+// The test of its handler covers the audit annotations.
 func (w *inlineWorld) installWebhook(t *testing.T) (mutate, remove func()) {
 	t.Helper()
 	address := freeAddress(t)

@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -25,33 +25,32 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// patience is how long a test waits for what must happen; all retries are
-// set to a second at most.
-const patience = 100 * time.Second
+// testTimeout limits the waits of a test; the backoff of the processes is at most 1 s.
+const testTimeout = 100 * time.Second
 
-// worlds counts: each test has a driver, a class and a namespace of its own, so
-// that all can share the API server.
+// worlds numbers the worlds: each test has a driver, a class and a namespace of its
+// own, so that all tests share one API server.
 var worlds atomic.Int32 //nolint:gochecknoglobals // one per process, like the API server
 
-// world is one driver with what a test does to it.
+// world is the driver and the objects of one test.
 type world struct {
 	t      *testing.T
 	ctx    context.Context
 	name   string // of the class and the namespace
 	driver *csidriver.Driver
 	socket string
-	stop   func() // the driver, as a crash would
+	stop   func() // stops the driver, as a crash would
 	proxy  *proxy
-	// core and snapshots do not go through the proxy.
+	// core and snapshots bypass the proxy.
 	core      kubernetes.Interface
 	snapshots snapshot.Interface
 }
 
-// newWorld serves a driver, and makes a namespace and classes for it.
+// newWorld serves a driver and creates a namespace and classes for it.
 func newWorld(t *testing.T, configure func(*csidriver.Driver)) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{t: t, ctx: t.Context(), name: fmt.Sprintf("mishap-%d", worlds.Add(1))}
+	w := &world{t: t, ctx: t.Context(), name: fmt.Sprintf("fault-%d", worlds.Add(1))}
 	w.core, w.snapshots = kubernetes.NewForConfigOrDie(shared), snapshot.NewForConfigOrDie(shared)
 	w.driver = csidriver.New(w.name + ".holdfast.dev")
 	if configure != nil {
@@ -74,7 +73,7 @@ func (w *world) snapshotClass() {
 	}, metav1.CreateOptions{}))
 }
 
-// serve starts the driver, at first or after stop.
+// serve starts the driver, also again after stop.
 func (w *world) serve() {
 	w.t.Helper()
 	listener, err := net.Listen("unix", w.socket)
@@ -84,8 +83,8 @@ func (w *world) serve() {
 	w.stop = w.driver.Serve(listener)
 }
 
-// run starts the sidecars behind the world's proxy. Without a lease: nobody here
-// starts a process again that lost it, as a kubelet does.
+// run starts the sidecars behind the world's proxy, without leader election: no kubelet
+// restarts a process that lost its lease.
 func (w *world) run(more ...string) *process {
 	w.t.Helper()
 	return w.runBehind(w.proxy, append([]string{"--leader-election=false"}, more...)...)
@@ -106,11 +105,11 @@ func (w *world) must(_ any, err error) {
 	}
 }
 
-// eventually waits until there is nothing left to complain of.
+// eventually waits until complaint returns "".
 func (w *world) eventually(what string, complaint func() string) {
 	w.t.Helper()
 	last := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if last = complaint(); last == "" {
 			return
 		}
@@ -149,15 +148,15 @@ func (w *world) claims(count int, prefix string) {
 	}
 }
 
-// drop deletes a claim.
-func (w *world) drop(name string) {
+// deleteClaim deletes a claim.
+func (w *world) deleteClaim(name string) {
 	w.t.Helper()
 	if err := w.core.CoreV1().PersistentVolumeClaims(w.name).Delete(w.ctx, name, metav1.DeleteOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// pvcs are the claims there are, by name.
+// pvcs returns the claims by name.
 func (w *world) pvcs() map[string]corev1.PersistentVolumeClaim {
 	w.t.Helper()
 	list, err := w.core.CoreV1().PersistentVolumeClaims(w.name).List(w.ctx, metav1.ListOptions{})
@@ -171,7 +170,7 @@ func (w *world) pvcs() map[string]corev1.PersistentVolumeClaim {
 	return all
 }
 
-// bound waits until all claims there are, or those named, are Bound.
+// bound waits until the named claims, or all claims, are Bound.
 func (w *world) bound(names ...string) {
 	w.t.Helper()
 	w.eventually("the claims", func() string {
@@ -189,8 +188,8 @@ func (w *world) bound(names ...string) {
 	})
 }
 
-// dropAll deletes all snapshots and claims.
-func (w *world) dropAll() {
+// deleteAll deletes all snapshots and claims.
+func (w *world) deleteAll() {
 	w.t.Helper()
 	for _, err := range []error{
 		w.snapshots.SnapshotV1().VolumeSnapshots(w.name).DeleteCollection(w.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
@@ -202,14 +201,14 @@ func (w *world) dropAll() {
 	}
 }
 
-// settled waits until the driver holds what the objects say, and nothing else
-// is on record.
-func (w *world) settled() {
+// consistent waits until the driver has exactly the volumes and snapshots of the
+// objects, and no intent is left.
+func (w *world) consistent() {
 	w.t.Helper()
-	w.eventually("after settling", w.difference)
+	w.eventually("consistency", w.difference)
 }
 
-// empty waits until nothing at all is left.
+// empty waits until no claim, volume, snapshot or intent is left.
 func (w *world) empty() {
 	w.t.Helper()
 	w.eventually("after everything was deleted", func() string {
@@ -220,7 +219,7 @@ func (w *world) empty() {
 	})
 }
 
-// difference is what the driver and the objects do not agree on.
+// difference describes how the driver and the objects differ, "" if they agree.
 func (w *world) difference() string {
 	w.t.Helper()
 	pvs, err := w.core.CoreV1().PersistentVolumes().List(w.ctx, metav1.ListOptions{})
@@ -237,18 +236,18 @@ func (w *world) difference() string {
 	if err != nil {
 		return err.Error()
 	}
-	var cut []string
+	var snapshots []string
 	for _, content := range contents.Items {
 		if content.Spec.Driver == w.driver.Name && content.Status != nil && content.Status.SnapshotHandle != nil {
-			cut = append(cut, *content.Status.SnapshotHandle)
+			snapshots = append(snapshots, *content.Status.SnapshotHandle)
 		}
 	}
 	slices.Sort(said)
-	slices.Sort(cut)
+	slices.Sort(snapshots)
 	volumes := slices.Sorted(maps.Values(w.driver.Volumes()))
 	left := slices.Sorted(slices.Values(w.driver.SnapshotsLeft()))
-	if !slices.Equal(said, volumes) || !slices.Equal(cut, left) {
-		return fmt.Sprintf("the driver has the volumes %v and the snapshots %v, the objects say %v and %v", volumes, left, said, cut)
+	if !slices.Equal(said, volumes) || !slices.Equal(snapshots, left) {
+		return fmt.Sprintf("the driver has the volumes %v and the snapshots %v, the objects say %v and %v", volumes, left, said, snapshots)
 	}
 	records, err := w.core.CoreV1().ConfigMaps(w.name).List(w.ctx, metav1.ListOptions{})
 	if err != nil {
@@ -256,14 +255,14 @@ func (w *world) difference() string {
 	}
 	for _, records := range records.Items {
 		if strings.HasPrefix(records.Name, "holdfast-") && len(records.Data) > 0 {
-			return fmt.Sprintf("there are records of what is being made: %v", slices.Sorted(maps.Keys(records.Data)))
+			return fmt.Sprintf("intents are left: %v", slices.Sorted(maps.Keys(records.Data)))
 		}
 	}
 	return ""
 }
 
-// told waits for an event on an object with this reason and these words.
-func (w *world) told(object, reason string, words ...string) {
+// hasEvent waits for an event on an object with this reason and these words.
+func (w *world) hasEvent(object, reason string, words ...string) {
 	w.t.Helper()
 	w.eventually("events on "+object, func() string {
 		events, err := w.core.CoreV1().Events("").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})

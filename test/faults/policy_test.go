@@ -1,6 +1,6 @@
 //go:build kubernetes
 
-package mishaps
+package faults
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/policy/policytest"
 )
 
-// TestPipePolicy puts the shipped rule before the API server, as a policy and
-// then as a webhook, and has pods try to get around each. Both stand alone, one
-// after the other: objects that one refuses never reach the other.
+// TestPipePolicy installs the shipped rule, first as an admission policy and then as a
+// webhook, and tries to evade each with pods. The two are tested one after the other:
+// an object that one rejects never reaches the other.
 func TestPipePolicy(t *testing.T) {
 	t.Parallel()
 	w := newPipeWorld(t)
@@ -38,8 +38,8 @@ func TestPipePolicy(t *testing.T) {
 		w.tryEverything(t)
 		w.tryExemptions(t)
 		hook.process.kill()
-		// Nobody answers: the failure policy is to refuse, which the exempt
-		// namespace, where the webhook's own pods start, does not feel.
+		// The webhook is down: its failure policy rejects pods, except in the exempt
+		// namespace, in which the webhook's own pods start.
 		if err := w.create(t, w.pod(w.namespace, other, `C:\data`)); !apierrors.IsInternalError(err) {
 			t.Errorf("without the webhook: %v, want an internal error", err)
 		}
@@ -49,7 +49,7 @@ func TestPipePolicy(t *testing.T) {
 
 const (
 	allowed = "node-plugin" // in the first namespace only
-	other   = "somebody"
+	other   = "another"
 )
 
 type pipeWorld struct {
@@ -76,10 +76,10 @@ func newPipeWorld(t *testing.T) *pipeWorld {
 	return w
 }
 
-// waitUntilRefused waits for the API server to know the rule.
+// waitUntilRefused waits until the API server applies the rule.
 func (w *pipeWorld) waitUntilRefused(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
 		asked := w.create(t, w.pod(w.namespace, other, canonicalPipe))
 		pod := apierrors.IsForbidden(asked)
 		template := apierrors.IsForbidden(w.createTemplates(t, w.pod(w.namespace, other, canonicalPipe).Spec)["PodTemplate"])
@@ -102,7 +102,8 @@ func (w *pipeWorld) tryEverything(t *testing.T) {
 	t.Run("finalizers", w.tryFinalizers)
 }
 
-// Every spelling, of approved pods and of others, and in PersistentVolumes.
+// trySpellings tries every spelling of a path, in approved pods, in others, and in
+// PersistentVolumes.
 func (w *pipeWorld) trySpellings(t *testing.T) {
 	for _, s := range policytest.Spellings() {
 		for account, approved := range map[string]bool{allowed: true, other: false} {
@@ -115,7 +116,7 @@ func (w *pipeWorld) trySpellings(t *testing.T) {
 	}
 }
 
-// expect takes the API server's own refusal of a path for a refusal.
+// expect also counts the API server's own rejection of a path as a rejection.
 func (w *pipeWorld) expect(t *testing.T, what string, admitted bool, err error) {
 	t.Helper()
 	switch {
@@ -131,8 +132,8 @@ func (w *pipeWorld) expect(t *testing.T, what string, admitted bool, err error) 
 func (w *pipeWorld) tryAccounts(t *testing.T) {
 	elsewhere := w.pod(w.elsewhere, allowed, canonicalPipe)
 	w.expect(t, "an account of that name in another namespace", false, w.create(t, elsewhere))
-	nobody := w.pod(w.namespace, "", canonicalPipe)
-	w.expect(t, "no account named", false, w.create(t, nobody))
+	unnamed := w.pod(w.namespace, "", canonicalPipe)
+	w.expect(t, "no account named", false, w.create(t, unnamed))
 	generated := w.pod(w.namespace, other, canonicalPipe)
 	generated.Name, generated.GenerateName = "", "x-"
 	w.expect(t, "a generated name", false, w.create(t, generated))
@@ -162,7 +163,7 @@ func (w *pipeWorld) tryContainers(t *testing.T) {
 	}{
 		{"privileged", true, func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = privileged(&yes) }},
 		{"privileged is false", false, func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = privileged(&no) }},
-		{"privileged beside an init container that is not", false, func(s *corev1.PodSpec) {
+		{"privileged next to an init container that is not", false, func(s *corev1.PodSpec) {
 			s.Containers[0].SecurityContext = privileged(&yes)
 			s.InitContainers = []corev1.Container{{Name: "i", Image: "x"}}
 		}},
@@ -189,7 +190,7 @@ func (w *pipeWorld) tryContainers(t *testing.T) {
 	}
 }
 
-// A pod that was approved for its containers gets one that is not.
+// tryEphemeralContainers adds a container that is not approved to an approved pod.
 func (w *pipeWorld) tryEphemeralContainers(t *testing.T) {
 	yes := true
 	pod := w.pod(w.namespace, other, canonicalPipe)
@@ -232,7 +233,7 @@ func (w *pipeWorld) tryTemplates(t *testing.T) {
 	}
 }
 
-// A volume from before the rule, being deleted, loses its finalizer.
+// tryFinalizers removes the finalizer of a deleted volume that is older than the rule.
 func (w *pipeWorld) tryFinalizers(t *testing.T) {
 	volumes := w.core.CoreV1().PersistentVolumes()
 	patch := func(text string) error {
@@ -265,7 +266,7 @@ func (w *pipeWorld) pod(namespace, account, path string) *corev1.Pod {
 	}
 }
 
-// create asks the API server, which keeps nothing.
+// create makes a dry-run request.
 func (w *pipeWorld) create(t *testing.T, pod *corev1.Pod) error {
 	t.Helper()
 	_, err := w.core.CoreV1().Pods(pod.Namespace).Create(w.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
