@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,20 @@ func TestFindSnapshotTwin(t *testing.T) {
 	} {
 		if got := lifecycle.FindSnapshotTwin(slices.Values(others), own); got != want {
 			t.Errorf("found %q, want %q", got, want)
+		}
+	}
+}
+
+func TestCheckNewSnapshot(t *testing.T) {
+	own := lifecycle.SnapshotContent{Name: "a", Driver: "d", Handle: "s"}
+	for want, others := range map[string][]lifecycle.SnapshotContent{
+		"":         {own, {Name: "b", Driver: "e", Handle: "s"}, {Name: "c", Driver: "d", Handle: "t"}, {Name: "e", Driver: "d"}},
+		"\"has\"":  {own, {Name: "has", Driver: "d", Handle: "s"}},
+		"\"goes\"": {own, {Name: "goes", Driver: "d", Handle: "s", Deletes: true}},
+	} {
+		err := lifecycle.CheckNewSnapshot(slices.Values(others), own)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

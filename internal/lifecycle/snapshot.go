@@ -53,6 +53,21 @@ func FindSnapshotTwin(contents iter.Seq[SnapshotContent], content SnapshotConten
 	return ""
 }
 
+// CheckNewSnapshot returns an error if the snapshot of an answer to a creation is the
+// one of another content: two names must not lead to one snapshot. content has the ID
+// of the answer. Also a content that is being deleted has its snapshot until it is gone.
+// After such an answer it is unknown whether the driver has created a snapshot.
+func CheckNewSnapshot(contents iter.Seq[SnapshotContent], content SnapshotContent) error {
+	for other := range contents {
+		if other.Driver == content.Driver && other.Handle == content.Handle && other.Name != content.Name {
+			return fmt.Errorf("the driver answered with %q, which is the snapshot of content %q; "+
+				"two contents of one snapshot are made by names that are cut too short or by an import of the snapshot",
+				content.Handle, other.Name)
+		}
+	}
+	return nil
+}
+
 // CheckSnapshotAnswer returns what of a driver's answer about a content's snapshot
 // cannot be right. After CreateSnapshot such an answer leaves open what exists.
 func CheckSnapshotAnswer(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {

@@ -79,13 +79,21 @@ func (m *Manager) acceptSnapshot(content *snapshotv1.VolumeSnapshotContent, snap
 		return err
 	}
 	id := snapshot.GetSnapshotId()
-	twins, err := m.index.find(hasSnapshot(content.Spec.Driver, id))
-	for _, twin := range twins {
-		if twin != content.Name {
-			return fmt.Errorf("the driver answered with snapshot %q, which is that of %s", id, describeContent(twin))
+	names, err := m.index.find(hasSnapshot(content.Spec.Driver, id))
+	if err != nil {
+		return err
+	}
+	named := func(name string) lifecycle.SnapshotContent {
+		return lifecycle.SnapshotContent{Name: name, Driver: content.Spec.Driver, Handle: id}
+	}
+	others := func(yield func(lifecycle.SnapshotContent) bool) {
+		for _, name := range names {
+			if !yield(named(name)) {
+				return
+			}
 		}
 	}
-	return err
+	return lifecycle.CheckNewSnapshot(others, named(content.Name))
 }
 
 // taken records a snapshot that exists, and removes the mark, in one write. What

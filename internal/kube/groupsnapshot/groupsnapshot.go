@@ -50,9 +50,10 @@ func traits() content.Traits {
 		Resources:      []string{"volumegroupsnapshotcontents", "volumegroupsnapshotclasses"},
 		Keys:           claim.GroupSnapshotKeys(),
 		ReasonCreation: "GroupSnapshotCreationFailed", ReasonCheck: "GroupSnapshotContentCheckandUpdateFailed", ReasonDelete: "GroupSnapshotDeleteError",
-		Cleared:    []string{"volumeGroupSnapshotHandle", "readyToUse", "creationTime", "error"},
-		Inspected:  true,
-		ParseClass: claim.ParseGroupSnapshotClass, Name: claim.Naming.GroupSnapshotName, Metadata: claim.SnapshotNames.GroupMetadata,
+		HandleField: "volumeGroupSnapshotHandle",
+		Cleared:     []string{"volumeGroupSnapshotHandle", "readyToUse", "creationTime", "error"},
+		Inspected:   true,
+		ParseClass:  claim.ParseGroupSnapshotClass, Name: claim.Naming.GroupSnapshotName, Metadata: claim.SnapshotNames.GroupMetadata,
 	}
 }
 

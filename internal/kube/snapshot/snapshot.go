@@ -47,8 +47,9 @@ func traits() content.Traits {
 		Resources:      []string{"volumesnapshotcontents", "volumesnapshotclasses"},
 		Keys:           claim.VolumeSnapshotKeys(),
 		ReasonCreation: "SnapshotCreationFailed", ReasonCheck: "SnapshotContentCheckandUpdateFailed", ReasonDelete: "SnapshotDeleteError",
-		Cleared:    []string{"snapshotHandle", "readyToUse", "creationTime", "restoreSize"},
-		ParseClass: claim.ParseSnapshotClass, Name: claim.Naming.SnapshotName, Metadata: claim.SnapshotNames.Metadata,
+		HandleField: "snapshotHandle",
+		Cleared:     []string{"snapshotHandle", "readyToUse", "creationTime", "restoreSize"},
+		ParseClass:  claim.ParseSnapshotClass, Name: claim.Naming.SnapshotName, Metadata: claim.SnapshotNames.Metadata,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
@@ -32,6 +33,8 @@ type Controller[T cluster.Object] struct {
 	writer  *Writer[T]
 	owner   *Owner
 	queue   *work.Queue
+	// recording has the HandleKeys of new snapshots until their contents name them.
+	recording concurrency.Locks
 }
 
 // New returns a controller. Nothing is written or called before Run.

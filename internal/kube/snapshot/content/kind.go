@@ -57,6 +57,8 @@ type Traits struct {
 	Keys             claim.SnapshotKeys
 	// The reasons of events, which are csi-snapshotter's.
 	ReasonCreation, ReasonCheck, ReasonDelete string
+	// HandleField is the field of the status with the ID of the snapshot.
+	HandleField string
 	// Cleared are the fields of the status that go with a deleted snapshot.
 	Cleared []string
 	// Inspected reports that a snapshot which is not ready is inspected by its ID. Else

@@ -2,6 +2,7 @@ package content
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
@@ -42,17 +43,41 @@ func (c *Controller[T]) checkTwin(object T) error {
 		return errBehind
 	}
 	v := c.kind.View(object)
-	others := func(yield func(lifecycle.SnapshotContent) bool) {
+	if twin := lifecycle.FindSnapshotTwin(c.contentsOf(v), c.shared(v)); twin != "" {
+		return fmt.Errorf("%s %q names the same %s", c.Kind, twin, c.Noun)
+	}
+	return nil
+}
+
+// contentsOf iterates over the contents that are about a content's snapshot.
+func (c *Controller[T]) contentsOf(v View) iter.Seq[lifecycle.SnapshotContent] {
+	return func(yield func(lifecycle.SnapshotContent) bool) {
 		for _, other := range c.sharing(v) {
 			if !yield(c.shared(c.kind.View(other))) {
 				return
 			}
 		}
 	}
-	if twin := lifecycle.FindSnapshotTwin(others, c.shared(v)); twin != "" {
-		return fmt.Errorf("%s %q names the same %s", c.Kind, twin, c.Noun)
+}
+
+// checkNew returns an error if the answer to a creation, which status records, is about
+// the snapshot of another content. No other content records the ID until unlock.
+func (c *Controller[T]) checkNew(object T, status map[string]any) (unlock func(), err error) {
+	v := c.kind.View(object)
+	id, _ := status[c.HandleField].(string)
+	if v.Handle != "" || id == "" {
+		return func() {}, nil // the answer is about the recorded snapshot
 	}
-	return nil
+	unlock, ok := c.recording.TryLock(cluster.HandleKey(v.Driver, id))
+	if !ok {
+		return nil, fmt.Errorf("the driver answered with %s %q, which another content records now", c.Noun, id)
+	}
+	v.Desired = id
+	if err := lifecycle.CheckNewSnapshot(c.contentsOf(v), c.shared(v)); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
 }
 
 func (c *Controller[T]) shared(v View) lifecycle.SnapshotContent {
