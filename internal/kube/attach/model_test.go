@@ -17,6 +17,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -62,6 +63,14 @@ type model struct {
 	volumes     []string
 	made        int
 	generations map[string]int // how often a node has come back as another
+	locked      bool           // the Secret of the keyed volumes does not exist
+}
+
+// keyed begins the names of volumes that a call needs the Secret for.
+const keyed = "keyed-"
+
+func secret() runtime.Object {
+	return apiserver.Secret("ns", "keys", map[string]string{"key": "value"})
 }
 
 func newModel(t *testing.T, seed uint64) *model {
@@ -82,6 +91,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	for _, name := range []string{"n1", "n2", "n3"} {
 		m.Add(node(name))
 	}
+	m.Add(secret())
 	m.start()
 	return m
 }
@@ -121,11 +131,16 @@ func (f finishing) Invoke(ctx context.Context, name string, request, answer any,
 	return err
 }
 
-// connection reaches the driver, and checks for the intent before each publication.
+// connection reaches the driver, and checks for the intent before each publication. The
+// driver finds no attachment of a keyed volume without the credentials.
 func (m *model) connection() finishing {
 	connection := csiclient.NewInProcess(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if q, is := request.(*csi.ControllerPublishVolumeRequest); is {
 			m.checkIntent(publication{q.GetVolumeId(), q.GetNodeId()})
+		}
+		q, ok := request.(*csi.ControllerUnpublishVolumeRequest)
+		if ok && strings.HasPrefix(q.GetVolumeId(), "handle-"+keyed) && q.GetSecrets()["key"] == "" {
+			return &csi.ControllerUnpublishVolumeResponse{}, nil
 		}
 		return m.driver.Intercept(ctx, request, info, handler)
 	})
@@ -153,7 +168,7 @@ func (m *model) attachments() []storagev1.VolumeAttachment {
 }
 
 func (m *model) step() {
-	switch m.random.IntN(10) {
+	switch m.random.IntN(11) {
 	case 0, 1:
 		m.makeVolume()
 	case 2, 3, 4:
@@ -169,15 +184,35 @@ func (m *model) step() {
 	case 9:
 		m.stop()
 		m.start()
+	case 10:
+		m.changeSecret(!m.locked)
 	}
 	time.Sleep(time.Duration(m.random.IntN(4)) * time.Millisecond)
+}
+
+// changeSecret deletes the Secret of the keyed volumes, or creates it again.
+func (m *model) changeSecret(locked bool) {
+	switch {
+	case locked == m.locked:
+	case locked:
+		m.Delete(secret())
+	default:
+		m.Add(secret())
+	}
+	m.locked = locked
 }
 
 func (m *model) makeVolume() {
 	m.made++
 	name := fmt.Sprintf("pv-%d", m.made)
+	if m.random.IntN(2) == 0 {
+		name = keyed + name
+	}
 	m.volumes = append(m.volumes, name)
 	m.Add(volume(name, func(pv *corev1.PersistentVolume) {
+		if strings.HasPrefix(name, keyed) {
+			withSecret(pv)
+		}
 		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	}))
 }
@@ -269,6 +304,7 @@ func (m *model) converge() {
 	m.mu.Lock()
 	m.troubled = false
 	m.mu.Unlock()
+	m.changeSecret(false)
 	for _, name := range []string{"n1", "n2", "n3"} {
 		m.register(name)
 	}
