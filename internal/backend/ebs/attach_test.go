@@ -34,7 +34,8 @@ func (s *stage) volume(p process, name string) string {
 	return v.ID
 }
 
-// attachedTo are the instances that a volume is attached to, whoever shows it.
+// attachedTo are the instances that a volume is attached to, without the lag of
+// describes.
 func (s *stage) attachedTo(id string) []string {
 	s.Helper()
 	late := s.emu.World().Knobs().Consistency
@@ -117,8 +118,8 @@ func TestAttach_lifeOfAnAttachment(t *testing.T) {
 	})
 }
 
-// The budgets of 500 attachments by 100 workers: time, and calls beside the 500
-// that have to be.
+// The budgets of 500 attachments by 100 workers: time, and calls in addition to the
+// 500 necessary ones.
 func TestAttach_budgetsOf500(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		const n = 500
@@ -228,7 +229,7 @@ func TestAttach_lostAnswers(t *testing.T) {
 	})
 }
 
-// A stopped instance, another zone, a missing instance: the caller is told what to change.
+// A stopped instance, another zone, a missing instance: the error says what to change.
 func TestAttach_refusals(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -187,7 +187,7 @@ func (p *process) stop() {
 // describes lag behind is shorter, as it is than a lease of Kubernetes.
 const leaseLost = 2 * time.Second
 
-// kill ends one controller after the other and starts a new one in its place.
+// kill ends one controller after the other and starts a new one instead.
 func (c *chaos) kill(ctx context.Context) {
 	random := rand.New(rand.NewPCG(c.seed, 1<<32))
 	for concurrency.Sleep(ctx, time.Duration(1+random.IntN(20))*time.Second) == nil {
@@ -294,15 +294,15 @@ type caller struct {
 }
 
 // until repeats a call, as an orchestrator does, until it succeeds or its error
-// is one that settles the matter.
-func (c *chaos) until(ctx context.Context, by caller, what string, call func(context.Context, *process) error, settled ...error) error {
+// is one of the final ones.
+func (c *chaos) until(ctx context.Context, by caller, what string, call func(context.Context, *process) error, finals ...error) error {
 	began := time.Now()
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
 		err := c.once(ctx, by, call)
 		if err == nil {
 			return nil
 		}
-		for _, final := range settled {
+		for _, final := range finals {
 			if errors.Is(err, final) {
 				return err
 			}

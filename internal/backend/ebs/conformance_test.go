@@ -20,8 +20,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The rules hold as well where describes lag behind and go back in time, calls
-// are throttled, and answers are lost after what they tell was done.
+// The rules also apply if describes lag behind and go back in time, calls are
+// throttled, and answers are lost after their effect.
 func TestConformance_harshEC2(t *testing.T) {
 	o := ec2emu.Options{World: world.Config{Knobs: world.Harsh()}, Knobs: ec2emu.Knobs{Throttling: ec2emu.Throttling{Preset: ec2emu.Default}}}
 	backendtest.RunVirtual(t, func(t *testing.T) backendtest.Subject {

@@ -79,8 +79,8 @@ func TestCreateVolume_otherRequestUnderANameIsRefusedForEver(t *testing.T) {
 	})
 }
 
-// When the token is forgotten the tag still finds the volume, and
-// what the token made beside it is taken away.
+// When EC2 has forgotten the token, the tag still finds the volume, and the second
+// volume that the expired token made is deleted.
 func TestCreateVolume_expiredTokenMakesNoSecondVolume(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -244,7 +244,7 @@ func TestCreateVolume_afterTheGrantOfTheKeyIsRestored(t *testing.T) {
 		s.wantVolumes(1)
 		v := s.create(p, r)
 		if again := s.create(s.start(Options{}), r); again.ID != v.ID {
-			s.Errorf("another process made %s beside %s", again.ID, v.ID)
+			s.Errorf("another process made %s in addition to %s", again.ID, v.ID)
 		}
 		s.wantVolumes(1)
 	})
@@ -270,8 +270,8 @@ func TestNTFS_isForWindowsNodes(t *testing.T) {
 }
 
 // The guide says what a change of drivers in the middle of a creation does: this
-// driver finds the volume that the AWS EBS CSI driver began; that one, whose
-// requests have other tags, is refused the token and goes on to the next.
+// driver finds the volume that the AWS EBS CSI driver began. The AWS driver's requests
+// have other tags: EC2 rejects its token, and it continues with the next.
 func TestCreateVolume_begunByTheOtherDriver(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -347,7 +347,7 @@ func TestCreateVolume_errorsOfEC2(t *testing.T) {
 	} {
 		staged(t, usual(), func(s *stage) {
 			p := s.start(Options{})
-			s.fault(ec2emu.Fault{Kind: ec2emu.FaultError, Action: "CreateVolume", Code: code, Message: "as told", Status: 400})
+			s.fault(ec2emu.Fault{Kind: ec2emu.FaultError, Action: "CreateVolume", Code: code, Message: "injected", Status: 400})
 			_, err := p.CreateVolume(s.Context(), creation("pvc-1"))
 			s.want(err, want, code)
 		})

@@ -119,7 +119,7 @@ func TestModify_refusals(t *testing.T) {
 	})
 }
 
-// Running and resting are told apart, with when it is over.
+// A running and a resting modification have different errors, with the time of the end.
 func TestExpand_runningAndResting(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

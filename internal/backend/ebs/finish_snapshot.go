@@ -21,11 +21,10 @@ func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapsh
 	return snapshot, c.finishSnapshot(ctx, snapshot.ID, desired)
 }
 
-// finishSnapshot enables fast restore and locks the snapshot. A snapshot whose fast restore or lock
-// fails is kept, as it is a good snapshot of an instant that is over. The
-// call fails nevertheless, with a code that says to repeat it: a CO that was
-// told of success would take an unlocked snapshot for a locked one, and one
-// that was told of failure for good would forget the snapshot and leave it.
+// finishSnapshot enables fast restore and locks the snapshot. If one of them fails, the
+// snapshot is kept, since its instant cannot be repeated, and the call fails with a code
+// that lets the CO repeat it. After a success the CO would take an unlocked snapshot for
+// a locked one; after a final error it would forget the snapshot and leak it.
 func (c *Controller) finishSnapshot(ctx context.Context, id string, desired params.Snapshot) error {
 	if c.snapshotNames.isFinished(id) {
 		return nil
@@ -42,8 +41,8 @@ func (c *Controller) finishSnapshot(ctx context.Context, id string, desired para
 	return nil
 }
 
-// unfinished makes an error that does not say the creation failed for good. The
-// reason is told in words only, as its code might say so.
+// unfinished makes an error that is not final for the creation. It includes the reason
+// as text only, since the reason's code may be final.
 func unfinished(id, step string, reason error) error {
 	code := backend.ErrUnavailable
 	if errors.Is(reason, backend.ErrNoSpace) {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// A volume that is deleted while its attachment waits for it to be initialized
-// is told to be gone, and not waited for as long as somebody asks.
+// The attachment of a volume that is deleted while it is initialized fails with
+// ErrNotFound, and does not wait for it in every repeated call.
 func TestAttach_volumeDeletedWhileItIsInitialized(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -32,7 +32,7 @@ func (t stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		response, err := t.RoundTripper.RoundTrip(own) //nolint:bodyclose // the caller does, or nobody has it
+		response, err := t.RoundTripper.RoundTrip(own) //nolint:bodyclose // the caller closes it, or nobody got it
 		done <- outcome{response, err}
 	}()
 	select {
@@ -66,8 +66,8 @@ func (s *stage) slowly(action string, takes time.Duration) {
 	s.must(s.emu.SetKnobs(knobs))
 }
 
-// An AttachVolume that EC2 is slow to do, and whose caller has left, is
-// not over: a detachment that is told to be done stays done.
+// An AttachVolume that EC2 does slowly and whose caller has left still runs: a
+// detachment that was answered with success stays in effect.
 func TestDetach_afterASlowAttachWhoseCallerLeft(t *testing.T) {
 	for _, takes := range []time.Duration{time.Second, 4 * time.Second, 10 * time.Second, 12 * time.Second} {
 		staged(t, usual(), func(s *stage) {
@@ -88,7 +88,8 @@ func TestDetach_afterASlowAttachWhoseCallerLeft(t *testing.T) {
 	}
 }
 
-// The same with a slow DetachVolume: what is told to be attached stays so.
+// The same with a slow DetachVolume: an attachment that was answered with success
+// stays in effect.
 func TestAttach_afterASlowDetachWhoseCallerLeft(t *testing.T) {
 	for _, takes := range []time.Duration{time.Second, 4 * time.Second, 10 * time.Second, 24 * time.Second} {
 		staged(t, usual(), func(s *stage) {

@@ -51,19 +51,19 @@ func difference(have cloud.Volume, spec backend.VolumeSpec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want, is := shape.WithDefaults(), shapeOf(have)
+	want, has := shape.WithDefaults(), shapeOf(have)
 	say := func(what string, have, want any) (string, error) {
 		return fmt.Sprintf("%s %v, the request has %v", what, have, want), nil
 	}
 	switch {
-	case is.Type != want.Type:
-		return say("type", is.Type, want.Type)
-	case is.IOPS != want.IOPS:
-		return say("iops", is.IOPS, want.IOPS)
-	case is.Throughput != want.Throughput:
-		return say("throughput", is.Throughput, want.Throughput)
-	case is.MultiAttach != want.MultiAttach:
-		return say("access from several nodes", is.MultiAttach, want.MultiAttach)
+	case has.Type != want.Type:
+		return say("type", has.Type, want.Type)
+	case has.IOPS != want.IOPS:
+		return say("iops", has.IOPS, want.IOPS)
+	case has.Throughput != want.Throughput:
+		return say("throughput", has.Throughput, want.Throughput)
+	case has.MultiAttach != want.MultiAttach:
+		return say("access from several nodes", has.MultiAttach, want.MultiAttach)
 	case !have.Encrypted && encrypts(desired):
 		return say("encrypted", false, true)
 	case otherKey(have.KMSKeyID, desired.KMSKeyID):

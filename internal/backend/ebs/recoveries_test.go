@@ -68,11 +68,11 @@ func recoveries() []recovery {
 			do: func(ctx context.Context, p process, on *objects) error {
 				modified := make(chan error, 1)
 				go func() {
-					modified <- patiently(ctx, func() error {
+					modified <- retryingBusy(ctx, func() error {
 						return p.Modify(ctx, on.volume, map[string]string{"iops": "4000", "tagSpecification_1": "team=blue"}, nil)
 					})
 				}()
-				grown := patiently(ctx, func() error { return on.expand(ctx, p, 20*gib) })
+				grown := retryingBusy(ctx, func() error { return on.expand(ctx, p, 20*gib) })
 				return errors.Join(grown, <-modified)
 			},
 		},
@@ -155,9 +155,9 @@ func withSnapshot(s *stage, p process, on *objects) {
 	s.must(on.createSnapshot(s.Context(), p, snapshotOf("snap-0", on.volume)))
 }
 
-// patiently repeats a call that meets another, as a CO does: what a process
-// before this one began may be joined by one of the two before the other comes.
-func patiently(ctx context.Context, call func() error) error {
+// retryingBusy repeats a call that fails with ErrBusy, as a CO does: one of the two
+// calls may join what an earlier process began before the other one starts.
+func retryingBusy(ctx context.Context, call func() error) error {
 	for {
 		err := call()
 		if !errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// The controller dies at each call that it makes, before EC2
-// has the call and after EC2 has done it. Another process, which knows nothing,
-// is given the same RPC at once or half a minute later, and everything is as if
-// nobody had died: the same outcome, and every change made once.
+// The controller dies at each call that it makes, before EC2 has the call and after EC2
+// has done it. Another process without its memory gets the same RPC at once or half a
+// minute later. The outcome is the same as without a death, and every change is made
+// once.
 func TestRecovery_ofAControllerThatDiesAtAnyCall(t *testing.T) {
 	t.Parallel()
 	for _, work := range recoveries() {
@@ -174,7 +174,7 @@ func (s *stage) over(way http.RoundTripper) (process, *cloud.Client) {
 	return process{guard.New(c), c}, client
 }
 
-// lifeline is the way of a process to EC2, which is cut off when the process dies.
+// lifeline is the connection of a process to EC2, which ends when the process dies.
 type lifeline struct {
 	http.RoundTripper
 	mu       sync.Mutex
@@ -215,7 +215,7 @@ func (l *lifeline) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case dead || ends && !l.at.after:
 	case ends:
-		// EC2 does it, whether or not anybody is there to hear the answer.
+		// EC2 does it even if the caller no longer waits for the answer.
 		if answer, err := l.RoundTripper.RoundTrip(r.WithContext(context.WithoutCancel(r.Context()))); err == nil {
 			_ = answer.Body.Close()
 		}
@@ -240,7 +240,7 @@ func (l *lifeline) note(action string) (ends, dead bool) {
 	return l.snapshot, false
 }
 
-// outcome tells what EC2 has, without what differs from run to run.
+// outcome is what EC2 has, without what differs from run to run.
 func (s *stage) outcome() outcome {
 	s.Helper()
 	var out outcome

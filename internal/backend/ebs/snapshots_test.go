@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// snapshotsInEC2 are the snapshots that there are, whoever shows them.
+// snapshotsInEC2 are the snapshots that exist, without the lag of describes.
 func (s *stage) snapshotsInEC2() []world.Snapshot {
 	s.Helper()
 	time.Sleep(20 * time.Second)
@@ -189,7 +189,7 @@ func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 		err = p.DeleteSnapshot(s.Context(), first.ID)
 		s.want(err, backend.ErrPrecondition, "a locked snapshot")
 		if err == nil || !strings.Contains(err.Error(), "locked") || !strings.Contains(err.Error(), "governance") {
-			s.Errorf("%v does not tell of the lock", err)
+			s.Errorf("%v does not name the lock", err)
 		}
 	})
 }
@@ -267,7 +267,7 @@ func TestDeleteSnapshot_ofAnImageIsInUse(t *testing.T) {
 	})
 }
 
-// A snapshot that EC2 gave up is told as such, not as one that takes long.
+// A snapshot that failed in EC2 is reported as failed, not as one that takes long.
 func TestCreateSnapshot_thatFailedSaysSo(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -107,7 +107,7 @@ func (s *stage) change(f func(k *world.Knobs)) {
 	}
 }
 
-// inEC2 are the volumes that there are, whoever shows them.
+// inEC2 are the volumes that exist, without the lag of describes.
 func (s *stage) inEC2() []world.Volume {
 	s.Helper()
 	time.Sleep(20 * time.Second) // lags are over

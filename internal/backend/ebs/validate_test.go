@@ -33,7 +33,7 @@ func TestValidate_comparesWithTheRealVolume(t *testing.T) {
 			"no number":         {backend.VolumeSpec{MutableParameters: map[string]string{"iops": "many"}}, backend.ErrInvalid},
 			"from several":      {backend.VolumeSpec{Capabilities: []backend.Capability{{Mode: backend.MultiNodeMultiWriter, Block: true}}}, backend.ErrInvalid},
 			"mounted, by many":  {backend.VolumeSpec{Capabilities: []backend.Capability{{Mode: backend.MultiNodeMultiWriter}}}, backend.ErrInvalid},
-			"a mode of nobody":  {backend.VolumeSpec{Capabilities: []backend.Capability{{Mode: backend.MultiNodeSingleWriter}}}, backend.ErrInvalid},
+			"an unused mode":    {backend.VolumeSpec{Capabilities: []backend.Capability{{Mode: backend.MultiNodeSingleWriter}}}, backend.ErrInvalid},
 			"as a single block": {backend.VolumeSpec{Capabilities: []backend.Capability{{Mode: backend.SingleNodeSingleWriter, Block: true}}}, nil},
 		} {
 			if c.belief.Size = volume.Size; len(c.belief.Capabilities) == 0 {

@@ -164,7 +164,7 @@ func TestCreateVolume_clone(t *testing.T) {
 		taken := creation("source")
 		taken.Source.VolumeID = source.ID
 		_, err = p.CreateVolume(s.Context(), taken)
-		s.want(err, backend.ErrExists, "a name that a volume has which is no copy")
+		s.want(err, backend.ErrExists, "the name of a volume that is not a copy")
 		s.wantVolumes(2)
 		s.must(p.DeleteVolume(s.Context(), source.ID))
 		if again := s.create(p, clone); again.ID != got.ID {
@@ -174,8 +174,8 @@ func TestCreateVolume_clone(t *testing.T) {
 	})
 }
 
-// A zone may be named by its ID, and by the older key; the volume tells
-// its zone's name.
+// A zone may be named by its ID, and by the older key; the volume's topology has the
+// zone's name.
 func TestCreateVolume_zones(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -245,8 +245,8 @@ func TestCreateVolume_adoptsTheReferenceDriversVolume(t *testing.T) {
 	})
 }
 
-// A volume that was changed still is what the request made that made it, and
-// its context is told with it.
+// A volume that was modified still matches the request that made it, and is returned
+// with its context.
 func TestMatches_aVolumeThatWasChanged(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

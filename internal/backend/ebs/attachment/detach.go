@@ -107,7 +107,7 @@ func (r *run) detach(ctx context.Context) error {
 		}
 	}
 	if errors.Is(err, backend.ErrNotFound) {
-		r.gone() // without the volume there is no attachment
+		r.gone() // a volume that is gone is not attached
 		return nil
 	}
 	return err

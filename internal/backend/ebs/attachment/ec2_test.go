@@ -25,7 +25,7 @@ type ec2 struct {
 	// and drops the answer.
 	refuse func(action string, in cloud.AttachInput) error
 	lose   func(action string) bool
-	// stuck tells that an attachment never comes about.
+	// stuck reports whether an attachment never completes.
 	stuck func(in cloud.AttachInput) bool
 
 	mu        sync.Mutex
@@ -138,7 +138,7 @@ func (e *ec2) view(v *volume, t time.Time) cloud.Volume {
 	return shown
 }
 
-// truth is how a volume stands at an instance now.
+// truth is the actual state of a volume at an instance now.
 func (e *ec2) truth(id, instance string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -255,8 +255,8 @@ func (e *ec2) AttachVolume(ctx context.Context, in cloud.AttachInput) (cloud.Att
 		return cloud.Attachment{}, err
 	}
 	a, err := e.attach(in)
-	if cut := concurrency.Sleep(ctx, e.latency/2); cut != nil {
-		return cloud.Attachment{}, cut
+	if left := concurrency.Sleep(ctx, e.latency/2); left != nil {
+		return cloud.Attachment{}, left
 	}
 	if e.lose != nil && e.lose("AttachVolume") {
 		return cloud.Attachment{}, &cloud.Error{Action: "AttachVolume", Message: "connection reset", Uncertain: true}
@@ -308,8 +308,8 @@ func (e *ec2) DetachVolume(ctx context.Context, id, instance string, force bool)
 		return err
 	}
 	err := e.detach(id, instance, force)
-	if cut := concurrency.Sleep(ctx, e.latency/2); cut != nil {
-		return cut
+	if left := concurrency.Sleep(ctx, e.latency/2); left != nil {
+		return left
 	}
 	if e.lose != nil && e.lose("DetachVolume") {
 		return &cloud.Error{Action: "DetachVolume", Message: "connection reset", Uncertain: true}

@@ -67,7 +67,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// started runs a call beside the test.
+// started runs a call in a goroutine of its own.
 func started(call func() error) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- call() }()

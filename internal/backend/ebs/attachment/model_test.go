@@ -201,9 +201,9 @@ func (m *model) detachAll(number int, volume string, timeout time.Duration) {
 	synctest.Wait()
 }
 
-// settle repeats the last call of each pair, as an orchestrator does, until each
-// is answered; those that want two instances to have a volume for themselves
-// cannot both succeed.
+// finish repeats the last call of each pair, as an orchestrator does, until each is
+// answered. Two calls that attach a volume exclusively to two instances cannot both
+// succeed.
 func (m *model) finish(number int) {
 	var all []pair
 	for p := range m.wants {

@@ -195,7 +195,7 @@ func TestNames_onlyADetachFreesOne(t *testing.T) {
 		}
 		e.attaches = time.Second
 		if device := mustAttach(t, m, "vol-2", "i-a"); device != "/dev/xvdab" {
-			t.Errorf("device %s, want the name beside that of the failed wait", device)
+			t.Errorf("device %s, want the name after that of the failed wait", device)
 		}
 		mustDetach(t, m, "vol-2", "i-a")
 		if _, freed := m.names.nodes["i-a"].freed["/dev/xvdab"]; !freed {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// pendingOf are the seconds that the metrics tell of detachments, by labels.
+// pendingOf are the seconds that the metrics report of detachments, by labels.
 func pendingOf(t *testing.T, m *Machine) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -18,34 +18,34 @@ func pendingOf(t *testing.T, m *Machine) map[string]float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]float64{}
+	reported := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			labels := family.GetName()
 			for _, label := range metric.GetLabel() {
 				labels += " " + label.GetName() + "=" + label.GetValue()
 			}
-			told[labels] = metric.GetCounter().GetValue()
+			reported[labels] = metric.GetCounter().GetValue()
 		}
 	}
-	return told
+	return reported
 }
 
-func TestPending_tellsOfADetachmentThatTakesLong(t *testing.T) {
+func TestPending_reportsADetachmentThatTakesLong(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		time.Sleep(time.Minute)
 		e.detaches = never
 		detached := started(func() error { return m.Detach(t.Context(), "vol-1", "i-a") })
 		time.Sleep(50 * time.Second)
-		if told := pendingOf(t, m); len(told) != 0 {
-			t.Errorf("after 50 s there is %v", told)
+		if reported := pendingOf(t, m); len(reported) != 0 {
+			t.Errorf("after 50 s there is %v", reported)
 		}
 		time.Sleep(50 * time.Second)
 		name := "aws_ebs_csi_ec2_detach_pending_seconds_total attachment_state=detaching instance_id=i-a volume_id=vol-1"
-		told := pendingOf(t, m)
-		if seconds := told[name]; len(told) != 1 || seconds < 99 || seconds > 100 {
-			t.Errorf("after 100 s there is %v", told)
+		reported := pendingOf(t, m)
+		if seconds := reported[name]; len(reported) != 1 || seconds < 99 || seconds > 100 {
+			t.Errorf("after 100 s there is %v", reported)
 		}
 		e.mu.Lock()
 		e.volumes["vol-1"].facts[0].gone = time.Now()
@@ -53,8 +53,8 @@ func TestPending_tellsOfADetachmentThatTakesLong(t *testing.T) {
 		if err := <-detached; err != nil {
 			t.Error(err)
 		}
-		if told := pendingOf(t, m); len(told) != 0 {
-			t.Errorf("in the end there is %v", told)
+		if reported := pendingOf(t, m); len(reported) != 0 {
+			t.Errorf("in the end there is %v", reported)
 		}
 	})
 }
@@ -73,15 +73,15 @@ func TestPending_goesOnOverRepeatsAndEndsWhenNobodyAsks(t *testing.T) {
 		}
 		for _, seconds := range pendingOf(t, m) {
 			if want := time.Since(began).Seconds(); seconds < want-1 {
-				t.Errorf("%v s of %v are told", seconds, want)
+				t.Errorf("%v s of %v are reported", seconds, want)
 			}
 		}
-		if told := pendingOf(t, m); len(told) != 1 {
-			t.Errorf("there is %v", told)
+		if reported := pendingOf(t, m); len(reported) != 1 {
+			t.Errorf("there is %v", reported)
 		}
 		time.Sleep(unseen)
-		if told := pendingOf(t, m); len(told) != 0 || len(m.pending.seen) != 0 {
-			t.Errorf("when nobody asks any more there is %v", told)
+		if reported := pendingOf(t, m); len(reported) != 0 || len(m.pending.seen) != 0 {
+			t.Errorf("without repeated calls there is %v", reported)
 		}
 	})
 }
@@ -95,6 +95,6 @@ func TestPending_hasTheLastState(t *testing.T) {
 	}
 	p.done(of)
 	if len(p.seen) != 0 {
-		t.Errorf("what is over is told of: %v", p.seen)
+		t.Errorf("a completed detachment is reported: %v", p.seen)
 	}
 }

@@ -35,7 +35,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// started runs a change beside the test, and lets it get as far as it can now.
+// started runs a change in a goroutine of its own until it waits.
 func started(ctx context.Context, c *Changer, desired Desired) <-chan error {
 	answer := make(chan error, 1)
 	go func() { _, err := c.Apply(ctx, nil, "vol-1", desired); answer <- err }()
@@ -153,7 +153,7 @@ func TestApply_expandAndModifyShareOneCall(t *testing.T) {
 	}
 }
 
-// What comes after the window is another change, and is told so.
+// A request after the window is another change and gets the error for that.
 func TestApply_afterTheWindow(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		first := started(t.Context(), c, Desired{Size: 20})
@@ -200,7 +200,7 @@ func TestApply_contradiction(t *testing.T) {
 	}
 }
 
-// A caller who leaves before anything was sent withdraws his part; when all
+// A caller that leaves before the call was sent withdraws its part. If all callers
 // have left, nothing is sent.
 func TestApply_cancelledCallWithdraws(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
@@ -226,15 +226,15 @@ func TestApply_cancelledCallWithdraws(t *testing.T) {
 	})
 }
 
-// Who leaves after ModifyVolume was sent finds its outcome when he
-// comes back, in this process or another; it is not sent again.
+// A caller that leaves after ModifyVolume was sent finds its outcome in the repeated
+// call, in this process or another; ModifyVolume is not sent again.
 func TestApply_repeatJoinsWhatWasSent(t *testing.T) {
-	for _, patience := range []time.Duration{2060 * time.Millisecond, 2090 * time.Millisecond, 3 * time.Second} {
+	for _, timeout := range []time.Duration{2060 * time.Millisecond, 2090 * time.Millisecond, 3 * time.Second} {
 		for _, restart := range []bool{false, true} {
-			t.Run(fmt.Sprintf("after %s, restart=%t", patience, restart), func(t *testing.T) {
+			t.Run(fmt.Sprintf("after %s, restart=%t", timeout, restart), func(t *testing.T) {
 				inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 					e.modifies = 10 * time.Second
-					if err := <-started(within(t, patience), c, Desired{Size: 20}); !errors.Is(err, context.DeadlineExceeded) {
+					if err := <-started(within(t, timeout), c, Desired{Size: 20}); !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("got %v", err)
 					}
 					if restart {
@@ -247,7 +247,7 @@ func TestApply_repeatJoinsWhatWasSent(t *testing.T) {
 					if e.count("ModifyVolume") > 2 || e.latest["vol-1"] == nil {
 						t.Errorf("%q", e.journal)
 					}
-					if patience >= 2090*time.Millisecond {
+					if timeout >= 2090*time.Millisecond {
 						wantCalls(t, e, "ModifyVolume", 1)
 					}
 				})
@@ -256,8 +256,8 @@ func TestApply_repeatJoinsWhatWasSent(t *testing.T) {
 	}
 }
 
-// What cannot be is refused by its kind before anything is touched,
-// the tags beside it included.
+// An impossible change is rejected before any call, with the tags of the same
+// request.
 func TestApply_checksBeforeItActs(t *testing.T) {
 	for name, c := range map[string]struct {
 		desired Desired

@@ -63,8 +63,8 @@ func (e *ec2) act(ctx context.Context, action string, do func() error) error {
 	e.mu.Lock()
 	err := do()
 	e.mu.Unlock()
-	if cut := concurrency.Sleep(ctx, e.latency/2); cut != nil {
-		return cut
+	if left := concurrency.Sleep(ctx, e.latency/2); left != nil {
+		return left
 	}
 	if e.lose != nil && e.lose(action) {
 		return &cloud.Error{Action: action, Message: "connection reset", Uncertain: true}

@@ -14,18 +14,18 @@ import (
 
 // step is one thing that happens to the model.
 type step struct {
-	restart  bool
-	desired  Desired
-	patience time.Duration
-	after    time.Duration // since the step before
+	restart bool
+	desired Desired
+	timeout time.Duration
+	after   time.Duration // since the step before
 }
 
 func steps() *rapid.Generator[[]step] {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		s := step{
-			restart:  rapid.IntRange(0, 9).Draw(t, "restart") == 0,
-			patience: time.Duration(rapid.SampledFrom([]int{100, 1000, 2080, 3000, 60000}).Draw(t, "patience")) * time.Millisecond,
-			after:    time.Duration(rapid.SampledFrom([]int{0, 0, 100, 1000, 2500, 9000}).Draw(t, "after")) * time.Millisecond,
+			restart: rapid.IntRange(0, 9).Draw(t, "restart") == 0,
+			timeout: time.Duration(rapid.SampledFrom([]int{100, 1000, 2080, 3000, 60000}).Draw(t, "timeout")) * time.Millisecond,
+			after:   time.Duration(rapid.SampledFrom([]int{0, 0, 100, 1000, 2500, 9000}).Draw(t, "after")) * time.Millisecond,
 		}
 		switch rapid.IntRange(0, 3).Draw(t, "what") {
 		case 0:
@@ -41,10 +41,10 @@ func steps() *rapid.Generator[[]step] {
 	}), 1, 25)
 }
 
-// Random changes with and without patience,
-// restarts, late descriptions and lost answers. What is answered OK is so, unless
-// a later call wants it otherwise; no modification is asked for that changes
-// nothing; in the end every last desired comes true.
+// Random changes with short and long timeouts, restarts, late descriptions and lost
+// answers. A change that succeeded is in effect unless a later call changes it; no
+// ModifyVolume is sent that changes nothing; in the end every last desired state is
+// in effect.
 func TestModel_whatIsAnsweredIsSo(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -140,7 +140,7 @@ func (m *model) call(number int, s step) {
 	m.note(number, s.desired)
 	changer := m.changer
 	m.calls.Go(func() {
-		ctx, cancel := context.WithTimeout(m.ctx, s.patience)
+		ctx, cancel := context.WithTimeout(m.ctx, s.timeout)
 		defer cancel()
 		if _, err := changer.Apply(ctx, nil, "vol-1", s.desired); err == nil {
 			m.judge(number, s.desired)

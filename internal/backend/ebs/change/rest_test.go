@@ -129,7 +129,7 @@ func TestApply_lostAnswer(t *testing.T) {
 				}
 				e.lose = once
 				if !executed {
-					e.refuse = func(string) error { return errors.New("cut") }
+					e.refuse = func(string) error { return errors.New("connection reset") }
 				}
 				must(t, c, Desired{Size: 20})
 				wantCalls(t, e, "ModifyVolume", map[bool]int{true: 1, false: 2}[executed])
@@ -168,7 +168,7 @@ func TestApply_missingVolume(t *testing.T) {
 	})
 }
 
-// A volume that was never modified has no modification, which is no error.
+// A volume that was never modified has no modification, which is not an error.
 func TestApply_neverModified(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		if _, found, err := e.Modification(t.Context(), "vol-1"); found || err != nil {

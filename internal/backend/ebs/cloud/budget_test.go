@@ -21,12 +21,12 @@ func within(t *testing.T, what string, took []time.Duration, most time.Duration,
 	}
 }
 
-// The budgets of 500 volumes and 100 workers: what is beside the 500 calls that
-// have to be, and how far the median may be from the shortest possible time.
+// The budgets of 500 volumes and 100 workers: calls in addition to the 500 necessary
+// ones, and the difference of the median from the shortest possible time.
 func TestBudgets_of500VolumesAnd100Workers(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		o := &transitions{rig: r, instance: r.instance(t)}
-		for _, kind := range kindsOfTransitions { // the first of each kind must not matter
+		for _, kind := range kindsOfTransitions { // one slow transition must not affect the others
 			operate := o.prepare(t, kind)
 			o.slowOnce(t, 30*time.Second)
 			if err := operate(r.ctx); err != nil {

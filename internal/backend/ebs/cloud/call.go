@@ -240,7 +240,7 @@ func plainly(err error) string {
 	case errors.As(err, &send) && send.Err != nil:
 		return "EC2 cannot be reached: " + send.Err.Error()
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return "the answer was cut off: " + err.Error()
+		return "the connection closed during the answer: " + err.Error()
 	case errors.As(err, &op) && op.Err != nil:
 		return strings.TrimSpace(op.Err.Error())
 	}

@@ -49,7 +49,7 @@ func TestNew_trustsTheAuthoritiesOfAWSCABundle(t *testing.T) {
 	server.CloseClientConnections()
 }
 
-// Without the instance metadata service the Node's label tells the region.
+// Without the instance metadata service the region is that of the Node's label.
 func TestNew_asksTheOtherSourceForTheRegion(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	t.Setenv("AWS_REGION", "")

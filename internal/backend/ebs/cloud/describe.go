@@ -33,7 +33,7 @@ func filter(name string, values ...string) []types.Filter {
 	return []types.Filter{{Name: aws.String(name), Values: escaped}}
 }
 
-// pages calls ask until there is no further page.
+// pages calls ask for each page.
 func pages(ask func(token *string) (next *string, err error)) error {
 	var token *string
 	for {

@@ -30,8 +30,8 @@ func (c *Client) describeSnapshotsByID(ctx context.Context, ids []string) (map[s
 	})
 }
 
-// describeSnapshotsNamed finds snapshots by the names they were cut for, with
-// those that this client has just cut; see describeVolumesNamed.
+// describeSnapshotsNamed finds snapshots by their CSI names, with those that this
+// client has just taken; see describeVolumesNamed.
 func (c *Client) describeSnapshotsNamed(ctx context.Context, names []string) (map[string][]Snapshot, error) {
 	out := map[string][]Snapshot{}
 	err := c.snapshotPages(ctx, about("DescribeSnapshots", "names", names), &ec2.DescribeSnapshotsInput{

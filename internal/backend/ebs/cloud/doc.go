@@ -1,5 +1,5 @@
-// Package cloud is EC2 as the ebs backend needs it: the AWS SDK behind plain
-// types, with what makes its calls safe and cheap in one place.
+// Package cloud is EC2 as the ebs backend needs it: the AWS SDK behind plain types.
+// It makes calls safe to repeat and sends few of them.
 //
 //   - A single describe is sent at once, concurrent ones are sent together, by
 //     filter. A missing resource is an error of its own caller only (lookups).

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Error is a call that failed. It wraps the sentinel of package backend that
-// its code stands for, and the context's error when that ended the call.
+// Error is a call that failed. It wraps the sentinel of package backend for its
+// code, and the context's error when that ended the call.
 type Error struct {
 	// Action of EC2, such as AttachVolume.
 	Action string
@@ -101,7 +101,7 @@ func TokenSpent(err error) bool {
 		(strings.Contains(e.Message, "deleted") || strings.Contains(e.Message, "no longer exist"))
 }
 
-// row is a line of the table: what a code stands for, and what to do about it.
+// row is a line of the table: the meaning of a code, and the advice for it.
 type row struct {
 	sentinel error
 	advice   string

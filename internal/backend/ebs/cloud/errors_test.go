@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Every code of the reference, and what it stands for. nil is a code that has
-// no meaning for a caller: a fault.
+// Every code of the reference and its sentinel. nil is a code without a meaning for
+// a caller: a fault.
 func TestTable_everyCodeHasItsSentinel(t *testing.T) {
 	want := map[error]string{
 		backend.ErrNotFound: `InvalidVolume.NotFound InvalidVolumeID.Malformed InvalidInstanceID.NotFound InvalidInstanceID.Malformed
@@ -62,7 +62,7 @@ func TestTable_everyCodeHasItsSentinel(t *testing.T) {
 	}
 }
 
-// One code of EC2 stands for several things; its text tells which.
+// One code of EC2 has several meanings; its text distinguishes them.
 func TestSentinelOf_theMessageDecidesWhereTheCodeDoesNot(t *testing.T) {
 	for _, c := range []struct {
 		code, message string

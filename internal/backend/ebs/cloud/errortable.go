@@ -6,9 +6,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// table is the one place where EC2's codes get their meaning (EC2 API, "Error
-// codes"). A code that is not in it has none: a fault, reported with its text.
-// A name ending in ".*" is a family of codes.
+// table has the meaning of EC2's codes (EC2 API, "Error codes"). A code that is not
+// in it is a fault, reported with its text. A name ending in ".*" is a family of
+// codes.
 func table() map[string]row {
 	all := map[string]row{}
 	for _, part := range []map[string]row{ofThings(), ofLimits(), ofRequests(), ofCallers(), ofService()} {
@@ -37,7 +37,7 @@ func ofThings() map[string]row {
 		"IncorrectInstanceState":             {backend.ErrPrecondition, "start the instance, or use another"},
 		"InvalidVolume.ZoneMismatch":         {backend.ErrPrecondition, "volume and instance must be in one availability zone"},
 
-		// Names for devices: another name is tried before anybody sees these.
+		// Names of devices: the driver tries another name instead of returning these.
 		"InvalidDevice.InUse":       {nil, ""},
 		"InvalidBlockDeviceMapping": {nil, ""},
 	}

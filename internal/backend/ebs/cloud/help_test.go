@@ -33,7 +33,7 @@ type rig struct {
 	wire *wire
 }
 
-// wire is the way to the emulator, which can be cut.
+// wire is the connection to the emulator, which can be interrupted.
 type wire struct {
 	http.RoundTripper
 	mu    sync.Mutex
@@ -187,27 +187,28 @@ func (r *rig) fault(t *testing.T, f ec2emu.Fault) {
 	}
 }
 
-// workers does n jobs by so many at a time and returns how long each took.
-func workers(t *testing.T, n, atOnce int, job func(i int) error) []time.Duration {
+// workers calls operate n times, atOnce calls at a time, and returns how long each
+// took.
+func workers(t *testing.T, n, atOnce int, operate func(i int) error) []time.Duration {
 	t.Helper()
 	took := make([]time.Duration, n)
-	jobs := make(chan int)
+	numbers := make(chan int)
 	var all sync.WaitGroup
 	for range atOnce {
 		all.Go(func() {
-			for i := range jobs {
+			for i := range numbers {
 				began := time.Now()
-				if err := job(i); err != nil {
-					t.Errorf("job %d: %v", i, err)
+				if err := operate(i); err != nil {
+					t.Errorf("operation %d: %v", i, err)
 				}
 				took[i] = time.Since(began)
 			}
 		})
 	}
 	for i := range n {
-		jobs <- i
+		numbers <- i
 	}
-	close(jobs)
+	close(numbers)
 	all.Wait()
 	return took
 }

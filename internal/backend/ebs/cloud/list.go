@@ -14,19 +14,18 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// smallestPage is the fewest items EC2 gives per page; smaller ones are cut
-// from it.
+// smallestPage is the smallest page of EC2; smaller pages are parts of one.
 const smallestPage = 5
 
-// place is where a listing goes on: in EC2's page that Token begins, after
+// position is where a listing continues: in EC2's page that Token begins, after
 // Skip items in the order of their IDs. Size is the page's.
-type place struct {
+type position struct {
 	Token string `json:"t,omitempty"`
 	Skip  int    `json:"s,omitempty"`
 	Size  int32  `json:"n"`
 }
 
-func (p place) String() string {
+func (p position) String() string {
 	b, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // three plain fields
@@ -34,16 +33,16 @@ func (p place) String() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// placeOf reads a token that String made; "" is the start.
-func placeOf(token string, limit int) (place, error) {
+// positionOf reads a token that String made; "" is the start.
+func positionOf(token string, limit int) (position, error) {
 	if token == "" {
 		size := int32(pageSize)
 		if limit > 0 {
 			size = int32(min(max(limit, smallestPage), pageSize))
 		}
-		return place{Size: size}, nil
+		return position{Size: size}, nil
 	}
-	var p place
+	var p position
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err == nil {
 		err = json.Unmarshal(b, &p)
@@ -57,7 +56,7 @@ func placeOf(token string, limit int) (place, error) {
 // ListVolumes lists the volumes that carry the driver's tag: at most limit (0:
 // all) after the page that token ends. next is "" at the end. ErrStaleToken.
 func (c *Client) ListVolumes(ctx context.Context, token string, limit int) (page []Volume, next string, err error) {
-	return list(token, limit, func(p place) ([]Volume, string, error) {
+	return list(token, limit, func(p position) ([]Volume, string, error) {
 		out, err := call(ctx, c, operation{action: "DescribeVolumes", class: free}, c.api.DescribeVolumes, &ec2.DescribeVolumesInput{
 			Filters: managed(), MaxResults: aws.Int32(p.Size), NextToken: unlessZero(p.Token),
 		})
@@ -79,7 +78,7 @@ func (c *Client) ListSnapshots(ctx context.Context, q SnapshotQuery, token strin
 	if q.VolumeID != "" {
 		filters = append(filters, filter("volume-id", q.VolumeID)...)
 	}
-	return list(token, limit, func(p place) ([]Snapshot, string, error) {
+	return list(token, limit, func(p position) ([]Snapshot, string, error) {
 		out, err := call(ctx, c, operation{action: "DescribeSnapshots", class: free}, c.api.DescribeSnapshots, &ec2.DescribeSnapshotsInput{
 			OwnerIds: []string{ownerSelf}, Filters: filters, MaxResults: aws.Int32(p.Size), NextToken: unlessZero(p.Token),
 		})
@@ -101,8 +100,8 @@ func (c *Client) ListSnapshots(ctx context.Context, q SnapshotQuery, token strin
 func managed() []types.Filter { return filter("tag:"+ManagedTag, "true") }
 
 // list collects up to limit items (0: all) from EC2's pages.
-func list[V any](token string, limit int, ask func(place) ([]V, string, error)) (page []V, next string, err error) {
-	p, err := placeOf(token, limit)
+func list[V any](token string, limit int, ask func(position) ([]V, string, error)) (page []V, next string, err error) {
+	p, err := positionOf(token, limit)
 	if err != nil {
 		return nil, "", err
 	}

@@ -41,7 +41,7 @@ func TestList_pagesOfEverySize(t *testing.T) {
 				t.Errorf("pages of %d list %d volumes, want %d", limit, len(got), len(ids))
 			}
 		}
-		for _, token := range []string{"x", "!!", place{Token: "unknown", Size: 5}.String()} {
+		for _, token := range []string{"x", "!!", position{Token: "unknown", Size: 5}.String()} {
 			if _, _, err := r.ListVolumes(r.ctx, token, 5); !errors.Is(err, backend.ErrStaleToken) {
 				t.Errorf("token %q: %v", token, err)
 			}

@@ -140,8 +140,8 @@ func TestMemory_rules(t *testing.T) {
 			"detaching, an older state":               {at(Detaching, start), false, []Attachment{at(Attached, start)}, Detaching},
 			"detaching, not shown: it is over":        {at(Detaching, start), false, nil, "none"},
 			"detaching what was just attached":        {at(Detaching, start), true, nil, Detaching},
-			"attached, somebody detaches":             {at(Attached, start), true, []Attachment{at(Detaching, start)}, Detaching},
-			"detaching, somebody attached it again":   {at(Detaching, start), false, []Attachment{at(Attaching, start.Add(time.Minute))}, Attaching},
+			"attached, another client detaches":       {at(Attached, start), true, []Attachment{at(Detaching, start)}, Detaching},
+			"detaching, another client attached it":   {at(Detaching, start), false, []Attachment{at(Attaching, start.Add(time.Minute))}, Attaching},
 			"attaching again, the state of the first": {at(Attaching, start.Add(time.Minute)), true, []Attachment{at(Detaching, start)}, Attaching},
 			"detaching, a device in use":              {at(Detaching, start), false, []Attachment{at(Busy, start)}, Busy},
 		} {

@@ -18,7 +18,7 @@ import (
 //   - Until EC2 throttles it, an action is not paced. Calls go at once as long as
 //     EC2's usual bucket allows them; beyond that first a few and then many calls
 //     probe for more. A burst finds the end of the bucket with a few calls, and
-//     hardly waits if there is no end.
+//     hardly waits if the bucket has none.
 //   - From then on calls take tokens from a bucket of our own. Its rate falls a
 //     little with each throttled call and comes back along a cubic curve that is
 //     flat around the rate that was too much, as TCP CUBIC does (RFC 9438).

@@ -18,7 +18,7 @@ type limits struct {
 	burst, rate float64
 	tokens      float64
 	at          time.Time
-	others      float64 // calls per second of somebody else
+	others      float64 // calls per second of another client
 	passed      int
 	refused     int
 }
@@ -71,8 +71,8 @@ func storm(p *pacer, l *limits, n, atOnce int) time.Duration {
 	return time.Since(began)
 }
 
-// Whatever EC2 allows, and whoever else takes some of it: a storm gets most of
-// it and is seldom refused.
+// A storm of calls gets most of the rate that EC2 allows and is seldom throttled,
+// also if other clients use a part of it.
 func TestPace_findsWhatEC2Allows(t *testing.T) {
 	for name, c := range map[string]struct {
 		burst, rate, others float64
@@ -84,7 +84,7 @@ func TestPace_findsWhatEC2Allows(t *testing.T) {
 		"the default, all at once":      {50, 5, 0, 5000, 5000, 0.02, 1.05},
 		"the default, few at a time":    {50, 5, 0, 2000, 8, 0.02, 1.05},
 		"a short storm":                 {50, 5, 0, 500, 100, 0.02, 1.05},
-		"somebody else takes 80 %":      {50, 5, 4, 1000, 100, 0.1, 1.2},
+		"another client takes 80 %":     {50, 5, 4, 1000, 100, 0.1, 1.2},
 		"a tenth of the default":        {5, 0.5, 0, 500, 100, 0.15, 1.3},
 		"raised to eight times as much": {400, 40, 0, 20000, 500, 0.03, 1.6},
 		"no limit":                      {1e9, 1e9, 0, 5000, 100, 0, 1e9},
@@ -164,8 +164,9 @@ func TestPace_isFair(t *testing.T) {
 	})
 }
 
-// Whoever leaves takes no turn from the others, and is told what it waited for.
-func TestPace_thoseWhoLeaveCostNothing(t *testing.T) {
+// A caller that leaves takes no token from the others, and its error says what it
+// waited for.
+func TestPace_callersThatLeaveTakeNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newPacer(PacingOptions{}), newLimits(50, 5, 0)
 		defer p.close()

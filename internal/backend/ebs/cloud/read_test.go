@@ -26,7 +26,7 @@ func (r *rig) made(t *testing.T, n int) []string {
 	return ids
 }
 
-// One ID that does not exist among 20 is not found, and nobody else notices.
+// One ID that does not exist among 20 is not found, without an error for the others.
 func TestVolume_oneMissingAmong20IsItsOwnConcern(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		ids := append(r.made(t, 20), "vol-00000000000000bad")
@@ -158,7 +158,7 @@ func TestVolume_aNewVolumeThatNeverAppearsIsNotFoundInTheEnd(t *testing.T) {
 	})
 }
 
-// There is no memory of what was not found.
+// A resource that was not found is not remembered as missing.
 func TestVolume_whatAppearsLaterIsFound(t *testing.T) {
 	emulated(t, lagging(), Options{}, func(t *testing.T, r *rig) {
 		other, err := r.emu.World().CreateVolume(&world.CreateVolumeRequest{AvailabilityZone: zone, Size: ptr(int32(1))})
@@ -167,7 +167,7 @@ func TestVolume_whatAppearsLaterIsFound(t *testing.T) {
 		}
 		id := other.VolumeID
 		if _, err := r.Volume(r.ctx, id); !errors.Is(err, backend.ErrNotFound) {
-			t.Errorf("somebody else's volume that EC2 does not show: %v", err)
+			t.Errorf("another client's volume that EC2 does not show: %v", err)
 		}
 		time.Sleep(4 * time.Second)
 		if _, err := r.Volume(r.ctx, id); err != nil {
@@ -178,7 +178,7 @@ func TestVolume_whatAppearsLaterIsFound(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// Each caller has its own patience.
+// Each caller has its own timeout.
 func TestVolume_aCallerLeavesAndTheOthersStay(t *testing.T) {
 	options := bench()
 	options.Knobs.Latency = map[string]world.Takes{"*": world.Fixed(5 * time.Second)}
@@ -254,7 +254,7 @@ func TestVolumesNamed_aThousandNames(t *testing.T) {
 	})
 }
 
-// A volume that was never modified is no error, and nobody else's either.
+// A volume that was never modified is not an error, for its caller and the others.
 func TestModification_ofAVolumeThatWasNeverModified(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		ids := r.made(t, 20)

@@ -156,7 +156,7 @@ func TestSDK_decodesEveryAction(t *testing.T) {
 			return // actions without output
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: elements of the answer (-) beside values of the SDK's output (+):\n%s\n%s", action, diff, transport.body)
+			t.Errorf("%s: elements of the answer (-), values of the SDK's output (+):\n%s\n%s", action, diff, transport.body)
 		}
 	}
 

@@ -145,8 +145,8 @@ func watchOne(t *testing.T, r *rig, random *rand.Rand) {
 		e.Since = now.Add(time.Duration(random.Int64N(int64(time.Minute)))) // EC2's clock is ahead of ours
 	}
 	over := now.Add(needs)
-	patience := time.Duration(1+random.IntN(60)) * time.Second
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	timeout := time.Duration(1+random.IntN(60)) * time.Second
+	ctx, cancel := context.WithTimeout(r.ctx, timeout)
 	defer cancel()
 	_, err := r.WaitVolume(ctx, fmt.Sprintf("vol-%017x", random.Uint32()), e, func(Volume, bool) (bool, error) {
 		return !time.Now().Before(over), nil

@@ -17,12 +17,12 @@ func TestWait_endsWithItsOwnContext(t *testing.T) {
 	options.World.Knobs.Times.Create = world.Fixed(time.Hour)
 	emulated(t, options, Options{}, func(t *testing.T, r *rig) {
 		workers(t, 50, 50, func(i int) error {
-			patience := time.Duration(i+1) * 100 * time.Millisecond
-			ctx, cancel := context.WithTimeout(r.ctx, patience+50*time.Millisecond)
+			timeout := time.Duration(i+1) * 100 * time.Millisecond
+			ctx, cancel := context.WithTimeout(r.ctx, timeout+50*time.Millisecond)
 			defer cancel()
 			began := time.Now()
 			_, err := r.create(ctx, fmt.Sprint("pvc-", i))
-			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != patience+50*time.Millisecond {
+			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != timeout+50*time.Millisecond {
 				t.Errorf("after %s: %v", took, err)
 			}
 			return nil
@@ -92,8 +92,7 @@ func TestWait_aThousandShareTheLooks(t *testing.T) {
 	})
 }
 
-// Times that vary, as they do: nobody waits long after it is done, and the
-// looks stay few.
+// With times that vary no caller waits long after the end, and few describes are sent.
 func TestWait_timesThatVary(t *testing.T) {
 	options := bench()
 	options.World.Knobs.Times.Attach = world.LogNormal(2*time.Second, 0.5)

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// CreateSnapshot cuts a snapshot. EC2 has no token for it, so it is not sent
+// CreateSnapshot takes a snapshot. EC2 has no client token for it, so it is not sent
 // again after a lost answer: the error is then Uncertain.
 func (c *Client) CreateSnapshot(ctx context.Context, in CreateSnapshotInput) (Snapshot, error) {
 	op := operation{"CreateSnapshot", described(in.Tags[SnapshotNameTag], "of "+in.VolumeID), once}

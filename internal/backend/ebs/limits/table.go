@@ -1,7 +1,7 @@
 // Package limits knows how many attachments an EC2 instance type has for EBS
-// volumes, and computes what is left of them for the driver. The table is what
-// DescribeInstanceTypes told in 2026 (ebsInfo.maximumEbsAttachments and
-// attachmentLimitType), folded into rules: it needs no EC2 call on a node.
+// volumes, and computes what is left of them for the driver. The table has the answers
+// of DescribeInstanceTypes in 2026 (ebsInfo.maximumEbsAttachments and
+// attachmentLimitType) as rules, so that a node needs no call of EC2.
 package limits
 
 import (

@@ -160,7 +160,7 @@ func TestCompute_followsTheRule(t *testing.T) {
 		{"fixed", Config{Volumes: number(7)}, Facts{"m5.large", 9, 9}, 7},
 		{"fixed to none", Config{Volumes: number(0)}, Facts{"m5.large", 1, 1}, 1},
 		{"more in use than there is", Config{}, Facts{"d3.8xlarge", 4, 4}, 1},
-		{"a type nobody knows", Config{}, Facts{"m42.large", 1, 1}, 26},
+		{"an unknown type", Config{}, Facts{"m42.large", 1, 1}, 26},
 		{"Xen", Config{}, Facts{"t2.micro", 2, 1}, 38},
 	}
 	for _, test := range tests {

@@ -98,7 +98,7 @@ func (c *Chain) ask(ctx context.Context) error {
 	return fmt.Errorf("%w: no source of instance metadata answered: %s", backend.ErrUnavailable, strings.Join(said, "; "))
 }
 
-// accept checks what a source told together with what was given.
+// accept checks the answer of a source together with the given fields.
 func (c *Chain) accept(found Instance, source Source) error {
 	for _, field := range []struct{ given, found *string }{
 		{&c.given.ID, &found.ID}, {&c.given.Type, &found.Type}, {&c.given.Region, &found.Region},

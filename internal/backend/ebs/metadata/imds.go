@@ -92,7 +92,7 @@ func (s IMDS) get(ctx context.Context, path string) (string, error) {
 	return string(value), errors.Join(err, output.Content.Close())
 }
 
-// explain says what usually is the matter.
+// explain adds the usual cause to an error.
 func (s IMDS) explain(err error) error {
 	var response *smithyhttp.ResponseError
 	switch {

@@ -27,7 +27,7 @@ type Instance struct {
 // instanceID is the form of EC2's: 8 digits in accounts of before 2016.
 var instanceID = regexp.MustCompile(`^i-(?:[0-9a-f]{8}|[0-9a-f]{17})$`)
 
-// Source is one place to ask.
+// Source is one source of instance metadata.
 type Source interface {
 	// Name is the source's in --metadata-sources.
 	Name() string

@@ -17,11 +17,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
-// crashVariable has a child of the test do a crashJob, in which it is killed.
+// crashVariable has a child of the test do a crashStep, in which it is killed.
 const crashVariable = "HOLDFAST_TEST_EBS_CRASH"
 
-// crashJob is a call on a machine that is there already.
-type crashJob struct{ Dir, FSType, Call string }
+// crashStep is a call on a machine that is there already.
+type crashStep struct{ Dir, FSType, Call string }
 
 // duringMkfs is a point that the engine does not have: mkfs is killed with it.
 const duringMkfs = "during mkfs"
@@ -53,8 +53,8 @@ func crashPoints() []crashPoint {
 // next one on the same machine has the mount table, the devices and the format
 // mark to go by, and the repeated call does what is left and nothing twice.
 func TestRecovery_ofANodeThatIsKilled(t *testing.T) {
-	if job := os.Getenv(crashVariable); job != "" {
-		doCrashJob(t, job)
+	if step := os.Getenv(crashVariable); step != "" {
+		doCrashStep(t, step)
 		return
 	}
 	for fsType, size := range map[string]int64{"ext4": 64 * mebibyte, "xfs": 320 * mebibyte} {
@@ -74,7 +74,7 @@ func TestRecovery_ofANodeThatIsKilled(t *testing.T) {
 	}
 }
 
-// repeat gives the call that a process died in to the next process, and goes on.
+// repeat repeats the call that a process died in, in the next process, and continues.
 func (m *machine) repeat(point crashPoint, fsType string) {
 	m.t.Helper()
 	s, makes := m.counted(nil)
@@ -122,10 +122,10 @@ func (m *makeCounter) Run(ctx context.Context, c command.Command) (command.Resul
 // killAt has a child do a call and die in it.
 func (m *machine) killAt(point crashPoint, fsType string) {
 	m.t.Helper()
-	job, err := json.Marshal(crashJob{Dir: m.dir, FSType: fsType, Call: point.call})
+	encoded, err := json.Marshal(crashStep{Dir: m.dir, FSType: fsType, Call: point.call})
 	m.must(err)
 	child := exec.Command(os.Args[0], "-test.run", "^TestRecovery_ofANodeThatIsKilled$")
-	child.Env = append(os.Environ(), crashVariable+"="+string(job), failpoint.TermsVariable+"="+point.name+"=kill")
+	child.Env = append(os.Environ(), crashVariable+"="+string(encoded), failpoint.TermsVariable+"="+point.name+"=kill")
 	output, err := child.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -136,24 +136,24 @@ func (m *machine) killAt(point crashPoint, fsType string) {
 	m.t.Fatalf("the child was not killed: %v: %s", err, output)
 }
 
-// doCrashJob is what the child does.
-func doCrashJob(t *testing.T, text string) {
+// doCrashStep is what the child does.
+func doCrashStep(t *testing.T, text string) {
 	t.Helper()
-	var job crashJob
-	if err := json.Unmarshal([]byte(text), &job); err != nil {
+	var step crashStep
+	if err := json.Unmarshal([]byte(text), &step); err != nil {
 		t.Fatal(err)
 	}
 	points, err := failpoint.FromEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, dir: job.Dir, sys: filepath.Join(job.Dir, "sys"), dev: filepath.Join(job.Dir, "dev"), state: filepath.Join(job.Dir, "state")}
+	m := &machine{t: t, dir: step.Dir, sys: filepath.Join(step.Dir, "sys"), dev: filepath.Join(step.Dir, "dev"), state: filepath.Join(step.Dir, "state")}
 	s := newStaging(m, m.node(), func(o *node.Options) { o.Runner, o.Failpoints = halfMaker{command.NewSystem(), points}, points })
-	if job.Call == "unstage" {
+	if step.Call == "unstage" {
 		s.unstage(volumeA)
 		return
 	}
-	m.must(s.stage(volumeA, job.FSType, nil))
+	m.must(s.stage(volumeA, step.FSType, nil))
 }
 
 // halfMaker passes the point duringMkfs with a filesystem that is half made: all

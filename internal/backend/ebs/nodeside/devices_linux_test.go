@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// split gives the disk partitions of so many mebibytes each, and shows them. The
-// kernel is told of each, since not every one can read a partition table.
+// split gives the disk partitions of so many mebibytes each, and shows them. It adds
+// each by ioctl, since not every kernel can read a partition table.
 func (p *plugged) split(sizes ...int64) {
 	p.m.t.Helper()
 	device, err := os.OpenFile(p.loop.Path, os.O_RDWR, 0)

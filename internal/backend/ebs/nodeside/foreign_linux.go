@@ -34,7 +34,7 @@ const csiMounts = "/plugins/kubernetes.io/csi/"
 
 // foreignDisks counts the EBS volumes that are attached and not the driver's:
 // the root volume, and those that were attached by other means. What IMDS
-// has in its block device mapping is no answer: it is as of the instance's start,
+// has in its block device mapping does not help: it is as of the instance's start,
 // so it lacks what came later and has what the driver had attached before a reboot.
 func (n *Node) foreignDisks(now time.Time) (int, error) {
 	disks, err := n.ebsDisks()
@@ -154,8 +154,8 @@ func (n *Node) idleForeign(d disk, seen map[uint64]idleDisk, now time.Time) bool
 	return !idle.ours || now.Sub(idle.since) >= idleGrace
 }
 
-// namedByDriver reports whether a disk was attached under a name that drivers
-// give. A disk that does not tell its name gets the benefit of the doubt.
+// namedByDriver reports whether a disk was attached under a name that drivers give.
+// It is true for a disk that does not report its name.
 func (n *Node) namedByDriver(d disk) bool {
 	if d.xen {
 		return driversName.MatchString(d.name)

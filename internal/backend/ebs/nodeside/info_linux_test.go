@@ -88,16 +88,15 @@ func TestNew_refusesTwoLimits(t *testing.T) {
 }
 
 // mountAt shows a disk with a filesystem somewhere.
-func (p *plugged) mountAt(place string) {
+func (p *plugged) mountAt(path string) {
 	p.m.t.Helper()
-	p.m.must(os.MkdirAll(place, 0o755))
-	p.m.must(unix.Mount(filepath.Join(p.m.dev, p.name), place, "ext4", 0, ""))
-	p.m.t.Cleanup(func() { _ = unix.Unmount(place, 0) })
+	p.m.must(os.MkdirAll(path, 0o755))
+	p.m.must(unix.Mount(filepath.Join(p.m.dev, p.name), path, "ext4", 0, ""))
+	p.m.t.Cleanup(func() { _ = unix.Unmount(path, 0) })
 }
 
-// What counts as taken are the volumes of others that are attached now:
-// not the driver's own, whoever staged them and before which reboot, and not
-// those of the instance's start.
+// Only the volumes of others that are attached now count: not the driver's own, even if
+// another process staged them before a reboot, and not those of the instance's start.
 func TestForeignDisks_areThoseOfOthers(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -117,7 +116,7 @@ func TestForeignDisks_areThoseOfOthers(t *testing.T) {
 	root := m.plug("nvme0n1", volumeB, 16*mebibyte)
 	m.mkfs(root)
 	want(now, 0, "a volume that has just come, and whose user may come next")
-	want(now.Add(idleGrace), 1, "a volume that nobody wanted for long")
+	want(now.Add(idleGrace), 1, "a volume that was not used for long")
 	root.mountAt(filepath.Join(m.dir, "root"))
 	n = m.node()
 	want(now, 1, "a volume that is mounted as no CSI volume is")

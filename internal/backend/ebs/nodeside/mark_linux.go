@@ -10,11 +10,11 @@ import (
 
 var _ backend.FormatRecorder = (*Node)(nil)
 
-// FormatMark is what was recorded of the volume as it is attached now. After it
-// was detached, or the machine rebooted, there is no mark, whatever the file
-// says: another machine may have written to it since, and a mark that says "only
-// mkfs has written here" would have that formatted away. Without a disk sequence
-// number two attachments cannot be distinguished, so there is no mark either.
+// FormatMark is what was recorded of the volume in its present attachment. A record
+// from before a detachment or a reboot is ignored: another machine may have written to
+// the volume since, and the mark "only mkfs has written here" would let the engine
+// format it. Without a disk sequence number two attachments cannot be distinguished, so
+// there is no mark.
 func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, error) {
 	found, err := n.records.read(id, markSuffix)
 	if found == nil || err != nil {

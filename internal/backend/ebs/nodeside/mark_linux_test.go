@@ -89,9 +89,8 @@ func TestSetFormatMark_needsTheDisk(t *testing.T) {
 	m.must(m.node(func(o *Options) { o.StateDir = "" }).SetFormatMark(t.Context(), volumeA, backend.FormatMark{}))
 }
 
-// What this is all about: a mark from before may say that nobody but mkfs has
-// written to the volume, and it would be formatted. With the mark void, unknown
-// data is refused.
+// A mark of an earlier attachment may say that only mkfs has written to the volume,
+// which would then be formatted. Such a mark is void, so unknown data is rejected.
 func TestEngine_neverFormatsByAMarkOfAnotherAttachment(t *testing.T) {
 	m := newMachine(t)
 	disk := m.plug("nvme1n1", volumeA, 64*mebibyte)

@@ -18,7 +18,7 @@ func newGauges(registerer prometheus.Registerer) (*gauges, error) {
 	g := &gauges{
 		limit: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "holdfast_ebs_volume_limit",
-			Help: "Volumes of the driver that this instance can take, as told to the orchestrator.",
+			Help: "Volumes of the driver that this instance can take, as reported to the orchestrator.",
 		}),
 		slots: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "holdfast_ebs_attachment_slots",

@@ -87,7 +87,7 @@ func TestOpenDevice_waitsForADiskThatIsPluggedMeanwhile(t *testing.T) {
 }
 
 // The node of a disk is there a moment before /sys/block has the disk.
-func TestOpenDevice_settlesWhenTheNodeComesFirst(t *testing.T) {
+func TestOpenDevice_waitsWhenTheNodeComesFirst(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
 	hidden := m.loop(mebibyte)
@@ -147,7 +147,7 @@ func TestOpenDevice_refusesWhatIsNotTheVolumesOwnNode(t *testing.T) {
 	node := func(m *machine) string { return filepath.Join(m.dev, "nvme1n1") }
 	tests := []struct {
 		name  string
-		spoil func(m *machine, own, other *plugged)
+		alter func(m *machine, own, other *plugged)
 		want  error
 	}{
 		{"a symbolic link", func(m *machine, _, other *plugged) {
@@ -195,7 +195,7 @@ func TestOpenDevice_refusesWhatIsNotTheVolumesOwnNode(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine(t)
 			own, other := m.plug("nvme1n1", volumeA, mebibyte), m.plug("nvme2n1", volumeB, mebibyte)
-			test.spoil(m, own, other)
+			test.alter(m, own, other)
 			n := m.node(func(o *Options) { o.Wait = 50 * time.Millisecond })
 			device, err := n.OpenDevice(t.Context(), backend.DeviceRequest{VolumeID: volumeA})
 			if !errors.Is(err, test.want) {

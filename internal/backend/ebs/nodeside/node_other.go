@@ -12,7 +12,7 @@ import (
 // Node exists on Linux only.
 type Node struct{ backend.Node }
 
-// New refuses: there is no sysfs elsewhere.
+// New returns ErrUnsupported: only Linux has sysfs.
 func New(Options) (*Node, error) {
 	return nil, fmt.Errorf("EBS volumes on this node: %w on this system", backend.ErrUnsupported)
 }

@@ -40,10 +40,9 @@ type Options struct {
 	// Wait bounds how long OpenDevice waits for a device to appear, within the
 	// caller's context; 30 s by default.
 	Wait time.Duration
-	// MountPrefix begins the mount points of volumes that are the driver's though
-	// this process has not opened them: another driver of its name may have, before
-	// this one took its place. Of these volumes, too, statistics are told; "" for
-	// none.
+	// MountPrefix begins the mount points of the driver's volumes that this process has
+	// not opened: another driver of the same name may have, before this one replaced
+	// it. Their statistics are reported too; "" means none.
 	MountPrefix string
 	// LegacyXFS makes every xfs one that Linux 5.4 and older can mount.
 	LegacyXFS bool

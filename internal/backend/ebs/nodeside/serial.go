@@ -28,7 +28,7 @@ func serialOf(id string) (string, error) {
 	return strings.Replace(id, "-", "", 1), nil
 }
 
-// idOf is the volume ID that a serial number stands for, "" when it is none.
+// idOf is the volume ID of a serial number, "" if it has none.
 func idOf(serial string) string {
 	digits, isVolume := strings.CutPrefix(serial, "vol")
 	if id := "vol-" + digits; isVolume && volumeID.MatchString(id) {

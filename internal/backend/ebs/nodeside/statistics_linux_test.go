@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// told are the volumes of which a registry has statistics.
-func told(t *testing.T, registry *prometheus.Registry) []string {
+// reported are the volumes of which a registry has statistics.
+func reported(t *testing.T, registry *prometheus.Registry) []string {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -61,12 +61,12 @@ func TestStatistics_areOfTheDriversVolumes(t *testing.T) {
 		return nodestats.Page{}, nil
 	}))
 	m.open(n, volumeB)
-	if volumes := told(t, registry); !slices.Equal(volumes, []string{volumeB}) || len(asked) != 1 || !asked["nvme1n1"] {
-		t.Errorf("volumes %v are told of, and disks %v were asked", volumes, asked)
+	if volumes := reported(t, registry); !slices.Equal(volumes, []string{volumeB}) || len(asked) != 1 || !asked["nvme1n1"] {
+		t.Errorf("volumes %v are reported, and disks %v were asked", volumes, asked)
 	}
 	m.must(n.Close())
-	if volumes := told(t, registry); volumes != nil {
-		t.Errorf("after the end volumes %v are told of", volumes)
+	if volumes := reported(t, registry); volumes != nil {
+		t.Errorf("after the end volumes %v are reported", volumes)
 	}
 }
 
@@ -76,11 +76,11 @@ func TestStatistics_areAlsoOfVolumesThatAnotherStaged(t *testing.T) {
 	a, b := m.plug("nvme0n1", volumeA, 4*mebibyte), m.plug("nvme1n1", volumeB, 4*mebibyte)
 	staging := filepath.Join(nodetest.Dir(t), "plugins/kubernetes.io/csi/ebs.csi.aws.com/1/globalmount")
 	elsewhere := filepath.Join(nodetest.Dir(t), "data")
-	for place, p := range map[string]*plugged{staging: a, elsewhere: b} {
-		m.must(os.MkdirAll(place, 0o750))
+	for path, p := range map[string]*plugged{staging: a, elsewhere: b} {
+		m.must(os.MkdirAll(path, 0o750))
 		m.mkfs(p)
-		m.must(unix.Mount(filepath.Join(m.dev, p.name), place, "ext4", 0, ""))
-		t.Cleanup(func() { _ = unix.Unmount(place, 0) })
+		m.must(unix.Mount(filepath.Join(m.dev, p.name), path, "ext4", 0, ""))
+		t.Cleanup(func() { _ = unix.Unmount(path, 0) })
 	}
 	n := m.node(func(o *Options) { o.MountPrefix = filepath.Dir(filepath.Dir(staging)) + "/" })
 	if volumes, err := (statistics{n: n}).Volumes(); err != nil || !slices.Equal(volumes, []string{volumeA}) {
@@ -88,7 +88,7 @@ func TestStatistics_areAlsoOfVolumesThatAnotherStaged(t *testing.T) {
 	}
 	n.options.MountPrefix = ""
 	if volumes, err := (statistics{n: n}).Volumes(); err != nil || len(volumes) != 0 {
-		t.Errorf("without a place to look the volumes are %v, %v", volumes, err)
+		t.Errorf("without a prefix the volumes are %v, %v", volumes, err)
 	}
 }
 
@@ -104,8 +104,8 @@ func TestStatistics_ofADiskThatRefusesAreLeftOut(t *testing.T) {
 	m.open(n, volumeA)
 	log.Reset()
 	for range 3 {
-		if volumes := told(t, registry); len(volumes) != 0 {
-			t.Errorf("volumes %v are told of", volumes)
+		if volumes := reported(t, registry); len(volumes) != 0 {
+			t.Errorf("volumes %v are reported", volumes)
 		}
 	}
 	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), volumeA) {

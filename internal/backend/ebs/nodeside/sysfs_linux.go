@@ -208,8 +208,8 @@ func (s sysfs) partitions(name string) ([]partition, error) {
 	return found, nil
 }
 
-// withSerial finds the disk of a volume; nil when there is none. Two are an
-// error: one of them is not what it says, and nothing here tells which.
+// withSerial finds the disk of a volume; nil when there is none. Two are an error:
+// one of them has a wrong serial number, and it is unknown which.
 func (s sysfs) withSerial(serial, model string) (*disk, error) {
 	disks, err := s.nvmeDisks()
 	if err != nil {

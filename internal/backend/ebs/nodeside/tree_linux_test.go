@@ -72,7 +72,7 @@ type plugged struct {
 	file *os.File
 }
 
-// loop makes a disk that nobody sees yet.
+// loop makes a disk that is not shown yet.
 func (m *machine) loop(size int64) *plugged {
 	m.t.Helper()
 	file, err := os.CreateTemp(m.dir, "disk-")
@@ -152,7 +152,7 @@ func (m *machine) open(n *Node, volume string) *backend.Device {
 	return device
 }
 
-// mkfs makes a filesystem as somebody else would.
+// mkfs makes a filesystem without the driver.
 func (m *machine) mkfs(p *plugged) {
 	m.t.Helper()
 	output, err := exec.Command("mkfs.ext4", "-q", "-F", p.file.Name()).CombinedOutput()

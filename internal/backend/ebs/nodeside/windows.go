@@ -23,10 +23,10 @@ func NewWindows(o Options) (*Windows, error) {
 	return &Windows{identity: identity}, nil
 }
 
-// NodeInfo says who this instance is, where, and how many volumes it can take.
-// Of the attached volumes the root alone counts as not the driver's: Windows does
-// not tell of the others what they are for. Where there are more, the number of
-// reserved slots is configured.
+// NodeInfo returns the instance, its topology, and how many volumes it can take. Of the
+// attached volumes only the root counts as not the driver's: Windows does not report
+// what the others are for. If there are more, an administrator configures the number
+// of reserved slots.
 func (w *Windows) NodeInfo(ctx context.Context) (backend.NodeInfo, error) {
 	instance, err := w.identity.instance(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (w *Windows) CheckID(id string) error {
 
 // IsVolume reports by a disk's serial number whether it is a volume. Where the
 // serial number has no ID of a volume, as with PV drivers of Xen instances that
-// are too old, no disk is a volume's: a place on a bus proves nothing.
+// are too old, no disk is a volume's: a location on a bus proves nothing.
 func (w *Windows) IsVolume(id string, _ map[string]string, disk api.Disk) bool {
 	return volumeID.MatchString(id) && idInSerial(disk.SerialNumber) == id
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// slot is a place of the virtual bus of Xen: a disk by the letters of its name
-// (a is 0, z 25, aa 26), and a partition of it, 0 for the whole.
+// slot is a slot of the virtual bus of Xen: a disk by the letters of its name (a is 0,
+// z 25, aa 26), and a partition of it, 0 for the whole disk.
 type slot struct{ disk, part int }
 
 var xenName = regexp.MustCompile(`^(?:/dev/)?(?:sd|xvd)([a-z]{1,2})([0-9]*)$`)

@@ -30,12 +30,12 @@ func (s sysfs) xen(name string) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, isDisk := slotOfNode(node)
+	at, isDisk := slotOfNode(node)
 	number, err := s.number(name)
 	if err != nil || number == 0 || !isDisk {
 		return nil, err
 	}
-	return &disk{name: name, number: number, xen: true, slot: place}, nil
+	return &disk{name: name, number: number, xen: true, slot: at}, nil
 }
 
 // hasModel reports whether there is an NVMe disk of the model.

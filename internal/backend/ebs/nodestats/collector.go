@@ -16,7 +16,7 @@ import (
 type Source interface {
 	// InstanceID is this instance's.
 	InstanceID(ctx context.Context) (string, error)
-	// Volumes are the IDs of those whose statistics are to be told.
+	// Volumes are the IDs of the volumes whose statistics are reported.
 	Volumes() ([]string, error)
 	// Statistics asks one. It may take as long as the disk does. ErrNotFound says
 	// that the volume has gone meanwhile.
@@ -39,7 +39,7 @@ const (
 	// the second.
 	fresh = time.Second
 	// atOnce is how many disks are asked at the same time; each is a thread that
-	// waits. A disk that hangs keeps its place, so no more than so many can hang.
+	// waits. A hung disk counts until it answers, so at most so many threads hang.
 	atOnce = 8
 )
 
@@ -51,7 +51,7 @@ type Collector struct {
 	numbers    []number
 	histograms []histogram
 	self       self
-	places     chan struct{} // one value for each disk that is being asked
+	slots      chan struct{} // one value for each disk that is being asked
 
 	mu      sync.Mutex
 	latest  *scrape // the last one that was begun
@@ -75,7 +75,7 @@ func New(o Options) *Collector {
 	}
 	return &Collector{
 		options: o, numbers: numbers(), histograms: histograms(), self: newSelf(),
-		places: make(chan struct{}, atOnce), volumes: map[string]*state{},
+		slots: make(chan struct{}, atOnce), volumes: map[string]*state{},
 	}
 }
 
@@ -181,16 +181,16 @@ func (c *Collector) ask(ctx context.Context, ids []string) map[string]Page {
 	return pages
 }
 
-// askOne asks when there is a place.
+// askOne asks a disk as soon as a slot is free.
 func (c *Collector) askOne(ctx context.Context, id string, answers chan<- answer) {
 	select {
-	case c.places <- struct{}{}:
+	case c.slots <- struct{}{}:
 	case <-ctx.Done():
 		c.abandon(id)
 		return
 	}
 	page, err := c.options.Source.Statistics(id)
-	<-c.places
+	<-c.slots
 	c.end(id, err)
 	answers <- answer{id: id, page: page, err: err}
 }

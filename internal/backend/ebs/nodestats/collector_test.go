@@ -59,7 +59,7 @@ func (i *instance) Statistics(id string) (Page, error) {
 	}, failure
 }
 
-// times tells how often each volume was asked.
+// times is how often each volume was asked.
 func (i *instance) times() map[string]int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -228,17 +228,17 @@ func TestCollector_oneAnswerServesScrapesAtTheSameTime(t *testing.T) {
 	})
 }
 
-func TestCollector_tellsNothingOfAnInstanceThatIsNotKnown(t *testing.T) {
+func TestCollector_reportsNothingOfAnUnknownInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := &instance{volumes: []string{volumeA}, unknown: errors.New("nobody answers")}
+		i := &instance{volumes: []string{volumeA}, unknown: errors.New("no answer")}
 		c, log := plant(i)
 		for range 3 {
 			if page := values(t, c); strings.Contains(page, volumeA) {
-				t.Error("volumes are told of no instance")
+				t.Error("volumes of an unknown instance are reported")
 			}
 			time.Sleep(time.Minute)
 		}
-		if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "nobody answers") {
+		if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "no answer") {
 			t.Errorf("the log has\n%s", log)
 		}
 	})

@@ -7,7 +7,7 @@ import (
 )
 
 // prefix and the names below are those of the reference driver, so that
-// dashboards go on working.
+// dashboards keep working.
 const prefix = "aws_ebs_csi_"
 
 // number is a counter or gauge of a volume.

@@ -11,15 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// field is a number at a place of a page.
+// field is a number at an offset of a page.
 type field struct {
 	at    int
 	width int // bytes
 	value uint64
 }
 
-// page writes one by the table of the EBS user guide, with its own numbers for
-// the places.
+// page writes one by the table of the EBS user guide, with offsets of its own.
 func page(fields ...field) []byte {
 	data := make([]byte, 4096)
 	for _, f := range append([]field{{0, 4, 0x3C23B510}}, fields...) {
@@ -33,7 +32,7 @@ func page(fields ...field) []byte {
 	return data
 }
 
-// bin is one of a histogram that begins at a place.
+// bin is one of a histogram that begins at an offset.
 func bin(histogram, i int, below, count uint64) []field {
 	at := histogram + 8 + 24*i
 	return []field{{at + 8, 8, below}, {at + 16, 4, count}}

@@ -16,7 +16,7 @@ const silence = time.Minute
 type state struct {
 	running bool      // it is being asked, and has not answered
 	again   time.Time // when it may be asked after a failure
-	told    bool      // the log has it that it fails
+	logged  bool      // its failure was logged
 }
 
 // begin gives those volumes of ids that can be asked, and takes them to be
@@ -109,7 +109,7 @@ func (c *Collector) noteWhole(err error) {
 
 // fails notes whether something fails, and reports whether that is new.
 func (s *state) fails(now bool) bool {
-	first := now && !s.told
-	s.told = now
+	first := now && !s.logged
+	s.logged = now
 	return first
 }

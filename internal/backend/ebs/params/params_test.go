@@ -226,8 +226,8 @@ func TestParseSnapshot_saysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What is accepted is what EC2 takes: a spec that passes has values inside the
-// type's intervals, whoever said them.
+// An accepted spec has only values inside the type's intervals, whether a parameter
+// or a default set them.
 func TestParseVolume_neverCaps(t *testing.T) {
 	keys := []string{"type", "iops", "iopsPerGB", "throughput", "allowAutoIOPSPerGBIncrease"}
 	values := []string{"gp3", "io1", "io2", "st1", "1", "50", "125", "500", "3000", "64000", "100000", "true", "false", ""}

@@ -22,7 +22,7 @@ type Volume struct {
 	Throughput int32 // MiB/s
 	// Raise takes the type's least IOPS where IOPSPerGB comes to fewer.
 	Raise bool
-	// KeepRatio makes IOPS grow with the volume, and KeepRatioSaid tells that a
+	// KeepRatio makes IOPS grow with the volume; KeepRatioSaid reports that a
 	// modification named it.
 	KeepRatio, KeepRatioSaid bool
 	// Encrypted is nil where nothing was said: the account's default holds then.

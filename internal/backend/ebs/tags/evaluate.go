@@ -16,7 +16,7 @@ var errTooLong = errors.New("the value is too long")
 // scope is what a template sees while it is evaluated.
 type scope struct {
 	fields map[string]string
-	dot    any             // nil stands for the fields
+	dot    any             // nil means the fields
 	named  []variable      // $x, the innermost last
 	out    strings.Builder // at most 4*maxValue bytes
 }

@@ -59,8 +59,8 @@ func allowed() []string {
 	return names
 }
 
-// foreign are functions of text/template that tags do not have: a template
-// that names one is told so.
+// foreign are functions of text/template that tags do not have: a template that names
+// one gets an error that says so.
 func foreign() []string { return []string{"call", "html", "js", "urlquery"} }
 
 func textsOf(arguments []any) ([]string, error) {

@@ -25,9 +25,9 @@ const (
 	// IOPSPerGB and KeepRatio record that IOPS grow with the volume.
 	IOPSPerGB = reservedPrefix + "IOPSPerGb"
 	KeepRatio = reservedPrefix + "AllowAutoIOPSIncreaseOnModify"
-	// Request is the fingerprint of the request that made a volume, by which a
-	// repeat is told from another request with its name. The AWS EBS CSI driver
-	// neither writes nor minds it.
+	// Request is the fingerprint of the request that made a volume. It distinguishes a
+	// repeat from another request with the same name. The AWS EBS CSI driver neither
+	// writes nor reads it.
 	Request = reservedPrefix + "request"
 	// Context is a volume's volume context, as key=value with commas between.
 	Context = reservedPrefix + "volume-context"

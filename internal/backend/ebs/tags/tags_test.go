@@ -19,7 +19,7 @@ var asked = map[string]string{
 	"csi.storage.k8s.io/pv/name":       "pvc-1",
 }
 
-var cut = map[string]string{
+var snapshotMetadata = map[string]string{
 	"csi.storage.k8s.io/volumesnapshot/name":        "nightly",
 	"csi.storage.k8s.io/volumesnapshot/namespace":   "shop",
 	"csi.storage.k8s.io/volumesnapshotcontent/name": "snapcontent-1",
@@ -55,15 +55,15 @@ func TestVolume_hasTheTagsOfTheReferenceDriver(t *testing.T) {
 }
 
 func TestSnapshot_hasTheTagsOfTheReferenceDriver(t *testing.T) {
-	r := rules(t, Options{ClusterID: "blue", Extra: map[string]string{"of": "{{ .PVCName }}", "cut": "{{ .VolumeSnapshotName }}", "team": "storage"}})
-	got, err := r.Snapshot("snapshot-1", []string{"in={{ .VolumeSnapshotNamespace | toUpper }}"}, cut)
+	r := rules(t, Options{ClusterID: "blue", Extra: map[string]string{"of": "{{ .PVCName }}", "taken": "{{ .VolumeSnapshotName }}", "team": "storage"}})
+	got, err := r.Snapshot("snapshot-1", []string{"in={{ .VolumeSnapshotNamespace | toUpper }}"}, snapshotMetadata)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{
 		"CSIVolumeSnapshotName": "snapshot-1", "ebs.csi.aws.com/cluster": "true",
 		"kubernetes.io/cluster/blue": "owned", "ebs.csi.aws.com/cluster-name": "blue", "Name": "blue-dynamic-snapshot-1",
-		"cut": "nightly", "team": "storage", "in": "SHOP",
+		"taken": "nightly", "team": "storage", "in": "SHOP",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -41,8 +41,8 @@ func (s Spec) ofType(name string) Spec {
 	return s
 }
 
-// CheckChange reports whether the volume can become after (see Changed). A wish
-// to shrink is ErrOutOfRange.
+// CheckChange returns an error if the volume cannot become after (see Changed). A
+// smaller size is ErrOutOfRange.
 func (s Spec) CheckChange(after Spec) error {
 	if after.Size < s.Size {
 		return fmt.Errorf("%w: size %d GiB: the volume has %d GiB, and a volume can only grow", backend.ErrOutOfRange, after.Size, s.Size)

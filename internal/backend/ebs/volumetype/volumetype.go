@@ -2,9 +2,8 @@
 // throughput, their ratios, and what a modification may change. The numbers are
 // those of the EBS user guide, "Amazon EBS volume types".
 //
-// EC2 checks the same, but only when asked, and some answers arrive after the
-// caller was told that all is well. So everything is checked here before
-// anything is done.
+// EC2 checks the same, but some of its errors arrive after the caller got a success.
+// So this package checks everything before the first call.
 package volumetype
 
 import (

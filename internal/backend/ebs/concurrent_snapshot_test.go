@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// A snapshot that EC2 is slow to take, or takes at its pace only, keeps nobody
-// from attaching the volume, detaching it, or taking another snapshot of it.
-func TestCreateSnapshot_keepsNobodyFromTheVolume(t *testing.T) {
+// A snapshot that EC2 takes slowly or throttles does not block attaching the volume,
+// detaching it, or taking another snapshot of it.
+func TestCreateSnapshot_blocksNoOtherCallOfTheVolume(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		id, node := s.volume(p, "pvc-1"), s.node()
