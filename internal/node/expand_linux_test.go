@@ -158,7 +158,7 @@ func TestVolumeHealth_healthyVolumesHaveNoProblem(t *testing.T) {
 	}
 }
 
-func TestVolumeHealth_tellsOfFilesystemErrors(t *testing.T) {
+func TestVolumeHealth_reportsFilesystemErrors(t *testing.T) {
 	f := staged(t, filesystem("ext4", "errors=remount-ro"))
 	device, err := f.backend.Devices(t.Context(), "vol-a")
 	f.must(err)
@@ -176,7 +176,7 @@ func TestVolumeHealth_tellsOfFilesystemErrors(t *testing.T) {
 	}
 }
 
-func TestVolumeHealth_tellsOfAFilesystemThatShutDown(t *testing.T) {
+func TestVolumeHealth_reportsAFilesystemThatShutDown(t *testing.T) {
 	f := staged(t, filesystem("xfs"), "pod")
 	f.must(f.publish("vol-a", "pod", filesystem("xfs"), false))
 	staging, target := f.stagingDir("vol-a"), f.target("vol-a", "pod")
@@ -201,7 +201,7 @@ func TestVolumeHealth_tellsOfAFilesystemThatShutDown(t *testing.T) {
 	}
 }
 
-func TestVolumeHealth_tellsOfAMissingDevice(t *testing.T) {
+func TestVolumeHealth_reportsAMissingDevice(t *testing.T) {
 	f := newFixture(t)
 	f.backend.add(t, "vol-a", mebibyte)
 	f.cleanUp("vol-a")

@@ -323,7 +323,7 @@ func TestStage_growsWhatIsSmallerThanItsDevice(t *testing.T) {
 	}
 }
 
-func TestStage_mountsACloneBesideItsOriginal(t *testing.T) {
+func TestStage_mountsACloneTogetherWithItsSource(t *testing.T) {
 	for fsType, size := range sizes {
 		t.Run(fsType, func(t *testing.T) {
 			f := newFixture(t)

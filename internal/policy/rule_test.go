@@ -108,7 +108,7 @@ func TestCheckPod_whoIsApproved(t *testing.T) {
 	}
 }
 
-func TestCheckVolume_approvesNobody(t *testing.T) {
+func TestCheckVolume_approvesNoIdentity(t *testing.T) {
 	r := rule(t, "", policy.Account{Namespace: "storage", Name: "node-plugin"})
 	for path, refused := range map[string]bool{canonical: true, `//./pipe/csi-proxy-v1`: true, `C:\data`: false, `\\.\pipe\docker_engine`: false} {
 		sources := map[string]corev1.PersistentVolumeSource{
@@ -139,7 +139,7 @@ func TestParseAccount(t *testing.T) {
 	}
 }
 
-func TestNew_refusesWhatIsNoLabel(t *testing.T) {
+func TestNew_rejectsAnInvalidLabel(t *testing.T) {
 	for _, label := range []string{"tier", "=x", "a b=c", "a=b c"} {
 		if _, err := policy.New(nil, label); err == nil {
 			t.Errorf("%q is taken", label)

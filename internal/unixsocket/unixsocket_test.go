@@ -122,7 +122,7 @@ func TestListen_refusesTheSocketOfALivingProcess(t *testing.T) {
 	}
 }
 
-func TestListen_refusesAFileThatIsNoSocket(t *testing.T) {
+func TestListen_rejectsAFileThatIsNotASocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)

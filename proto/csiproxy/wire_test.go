@@ -285,7 +285,7 @@ func TestVersions_unknownAuthenticationIsRefused(t *testing.T) {
 	}
 }
 
-func TestListDisks_tellsAllThatIsKnown(t *testing.T) {
+func TestListDisks_returnsAllThatIsKnown(t *testing.T) {
 	machine := Answering()
 	machine.DiskList = []api.Disk{{Number: 8, Size: 64 << 30, Online: true, ReadOnly: true, Problem: errors.New("half of it")}}
 	server := Serve(t, csiproxy.Versions()[0], machine.Host())

@@ -429,7 +429,7 @@ func TestInterfaces_openTheSameDisks(t *testing.T) {
 
 // A volume from a snapshot, next to its original: the disk stays offline for the
 // collision, and comes online with an identity of its own.
-func TestClone_staysOfflineBesideItsOriginal(t *testing.T) {
+func TestClone_staysOfflineNextToItsSource(t *testing.T) {
 	m, calls, number, volume := mounted(t)
 	must(t, m.WriteFile(folder+`\data`, 1))
 	clone, err := m.CloneDisk(number, "b")

@@ -281,7 +281,7 @@ func TestServices_areThoseOfTheControlManager(t *testing.T) {
 	})
 }
 
-func TestSMBIOS_tellsTheSerialNumber(t *testing.T) {
+func TestSMBIOS_returnsTheSerialNumber(t *testing.T) {
 	for _, serial := range []string{"", "ec2-1234"} {
 		_, calls := machine(t, windows.Options{BIOSSerial: serial})
 		table, err := calls.Firmware.SMBIOS()

@@ -60,7 +60,7 @@ func TestSetMountPoint_isRefused(t *testing.T) {
 
 // GetVolumeNameForVolumeMountPoint tells of mounted folders and drives only;
 // DeleteVolumeMountPoint takes the volume off and leaves the directory.
-func TestMountPoint_tellsOfMountedFoldersOnly(t *testing.T) {
+func TestMountPoint_returnsMountedFoldersOnly(t *testing.T) {
 	m, calls, _, volume := mounted(t)
 	must(t, m.MkdirAll(`C:\empty`))
 	must(t, m.Symlink(`C:\link`, folder, true))

@@ -290,7 +290,7 @@ func TestCreateVolume_multiAttach(t *testing.T) {
 }
 
 // Health comes from EC2's checks and from attachments.
-func TestVolumeHealth_tellsWhatEC2Sees(t *testing.T) {
+func TestVolumeHealth_reportsWhatEC2Reports(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		v := s.create(p, creation("pvc-1"))

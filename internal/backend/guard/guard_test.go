@@ -118,7 +118,7 @@ func TestCreateVolume_secondCallForTheNameIsBusyAtOnce(t *testing.T) {
 	finish()
 }
 
-func TestCreateVolume_holdsItsSourceAgainstDeletionButNotAgainstAnotherClone(t *testing.T) {
+func TestCreateVolume_locksItsSourceAgainstDeletionButNotAgainstAnotherClone(t *testing.T) {
 	controller := newBlocking()
 	controller.volumes["source"] = backend.Volume{ID: "id-source", Name: "source", Size: 10}
 	g := New(controller)

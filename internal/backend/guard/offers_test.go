@@ -242,7 +242,7 @@ func TestCalls_reachABackendTogetherThatTakesThemTogether(t *testing.T) {
 	}
 }
 
-func TestModify_metadataIsNoParameter(t *testing.T) {
+func TestModify_metadataIsNotAParameter(t *testing.T) {
 	controller := newRemote()
 	controller.volumes["a"] = backend.Volume{ID: "id-a", Name: "a", Size: 10}
 	go func() { <-controller.working }()
@@ -255,7 +255,7 @@ func TestModify_metadataIsNoParameter(t *testing.T) {
 	}
 }
 
-func TestCreateSnapshot_aRepeatFinishesWhatFollowsTheCut(t *testing.T) {
+func TestCreateSnapshot_aRepeatCompletesTheSnapshot(t *testing.T) {
 	controller := newRemote()
 	_, err := New(controller).CreateSnapshot(t.Context(), backend.SnapshotSpec{Name: "s", SourceID: "id-a"})
 	if err != nil || controller.finished != 1 {

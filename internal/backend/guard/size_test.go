@@ -48,7 +48,7 @@ func TestResolveSize(t *testing.T) {
 	}
 }
 
-func TestLeastFor_raisesASmallWishToWhatItsFilesystemTakes(t *testing.T) {
+func TestLeastFor_raisesASmallSizeToTheLeastOfItsFilesystem(t *testing.T) {
 	traits := sizes
 	traits.Filesystems, traits.FilesystemMinimum = []string{"small", "large"}, map[string]int64{"large": 300 * mib}
 	for name, c := range map[string]struct {

@@ -46,7 +46,7 @@ func TestLedger_isNotFooledByDiscards(t *testing.T) {
 	}
 }
 
-func TestLedger_settlesPromises(t *testing.T) {
+func TestLedger_completesReservations(t *testing.T) {
 	l := newLedger(1)
 	l.observed(nil, gibibyte)
 	if _, ok := l.promise("one", 900*mebibyte, gibibyte, 1); !ok {

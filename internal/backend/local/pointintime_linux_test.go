@@ -110,7 +110,7 @@ func TestCreateSnapshot_givesUpWhenTheFreezeTakesTooLong(t *testing.T) {
 	wantEntries(t, dir, map[string]int{snapshotsDir: 0, trashDir: 0})
 }
 
-func TestCreateSnapshot_leavesAFilesystemFrozenThatSomebodyElseFroze(t *testing.T) {
+func TestCreateSnapshot_leavesAFilesystemFrozenThatAnotherProcessFroze(t *testing.T) {
 	pool := open(t, Options{Pool: disk(t, "xfs", gibibyte)})
 	volume := create(t, pool, spec("one", 64*mebibyte))
 	root, err := os.Open(mountDevice(t, pool, volume.ID, fs.Ext4))
@@ -193,7 +193,7 @@ func TestCreateVolume_beginsAnewWhenTheSourceChangedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestCreateVolume_removesAHalfMadeCopyThatNobodyAskedForAgain(t *testing.T) {
+func TestCreateVolume_removesAHalfMadeCopyThatIsNotRequestedAgain(t *testing.T) {
 	dir := disk(t, "ext4", gibibyte)
 	pool := open(t, Options{Pool: dir})
 	pool.saveEvery = copyChunk

@@ -103,7 +103,7 @@ func TestOpen_adoptsAPoolOfAnotherNodeOnlyWhenTold(t *testing.T) {
 	open(t, Options{Pool: dir, NodeID: "new"}) // without the option
 }
 
-func TestOpen_refusesWhatIsNoPool(t *testing.T) {
+func TestOpen_rejectsADirectoryThatIsNotAPool(t *testing.T) {
 	withFile := poolDir(t)
 	must(t, os.WriteFile(filepath.Join(withFile, "diary.txt"), []byte("dear"), 0o600))
 	notDirectory := filepath.Join(poolDir(t), "file")
@@ -238,7 +238,7 @@ func TestOpen_worksAsFarAsItCanOnAReadOnlyFilesystem(t *testing.T) {
 	must(t, device.Release())
 }
 
-func TestVolumeHealth_tellsWhatIsMissing(t *testing.T) {
+func TestVolumeHealth_reportsWhatIsMissing(t *testing.T) {
 	dir := disk(t, "ext4", 64*mebibyte)
 	pool := open(t, Options{Pool: dir})
 	volume := create(t, pool, spec("one", 8*mebibyte))

@@ -96,7 +96,7 @@ func TestClassify_everyCodeOfEveryCall(t *testing.T) {
 	}
 }
 
-func TestClassify_anErrorThatIsNoAnswerIsUncertain(t *testing.T) {
+func TestClassify_anErrorWithoutAnAnswerIsUncertain(t *testing.T) {
 	for _, broken := range []error{errors.New("the pipe broke"), context.DeadlineExceeded, context.Canceled} {
 		for call, err := range calls(t.Context(), csiclient.New(answering{broken}, csiclient.Options{Driver: "d"})) {
 			if got := claim.Classify(call, err); got != claim.OutcomeUncertain {

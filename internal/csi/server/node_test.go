@@ -63,7 +63,7 @@ func TestNode_translatesEverything(t *testing.T) {
 	same(t, [][2]string{i.engine.unwanted, i.engine.unstaged}, [][2]string{{"vol-1", "/target"}, {"vol-1", "/staging"}})
 }
 
-func TestNodeGetInfo_tellsIDTopologyAndLimit(t *testing.T) {
+func TestNodeGetInfo_reportsIDTopologyAndLimit(t *testing.T) {
 	i := start(t, Node, memory{newPlain()})
 	info, err := i.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
 	wantCode(t, err, codes.OK)

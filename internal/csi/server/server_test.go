@@ -187,7 +187,7 @@ func TestRun_letsCallsInFlightFinish(t *testing.T) {
 }
 
 // But no more than that.
-func TestRun_cutsOffWhatDoesNotEnd(t *testing.T) {
+func TestRun_cancelsWhatDoesNotEnd(t *testing.T) {
 	i := start(t, All, memory{newPlain()})
 	i.server.drainTime = 50 * time.Millisecond
 	answer := i.stageAndWait()

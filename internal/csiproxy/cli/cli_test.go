@@ -137,7 +137,7 @@ func TestLogFile_staysBelowItsSize(t *testing.T) {
 	}
 }
 
-func TestLogFile_goesOnAfterTheLastTime(t *testing.T) {
+func TestLogFile_continuesAfterARestart(t *testing.T) {
 	path := filepath.Join(winetest.Dir(t), "proxy.log")
 	for range 2 {
 		log, err := openLogFile(path, 1<<20)

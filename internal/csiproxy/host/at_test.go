@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-func TestAt_tellsTheVolumeOfAMountedFolderOrALinkToOne(t *testing.T) {
+func TestAt_returnsTheVolumeOfAMountedFolderOrALinkToOne(t *testing.T) {
 	w := newWorld(t)
 	volume := w.mount(plugins+`\pv`, "one")
 	w.do(w.Symlink(pods+`\link`, plugins+`\pv`, true))
@@ -66,7 +66,7 @@ func TestAt_takesNoLinkForAMountedFolder(t *testing.T) {
 }
 
 // The disk is gone, and the driver wants to unstage.
-func TestAt_tellsTheVolumeThatAFolderNamesWhenItIsGone(t *testing.T) {
+func TestAt_returnsTheVolumeThatAFolderNamesWhenItIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins + `\pv`)
 	w.do(w.SetReparse(plugins+`\pv`, win32.NewMountPoint(someVolume)))
@@ -119,7 +119,7 @@ func TestAt_followsALimitedNumberOfLinks(t *testing.T) {
 	mustBe(t, err, backend.ErrPrecondition)
 }
 
-func TestClosest_tellsTheVolumeThatAPathLiesIn(t *testing.T) {
+func TestClosest_returnsTheVolumeOfAPath(t *testing.T) {
 	w := newWorld(t)
 	volume := w.mount(plugins+`\pv`, "one")
 	inner := w.mount(plugins+`\pv\inner`, "two")

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-func TestList_tellsWhatDriversLookFor(t *testing.T) {
+func TestList_reportsWhatDriversSearchFor(t *testing.T) {
 	r := newRig(t, windows.Options{SANPolicy: windows.OfflineShared})
 	r.machine.MustAddDisk(windows.DiskSpec{Serial: "  padded  ", Page83: "600601601234ABCD", Size: gibi,
 		Bus: win32.BusSAS, AddressNeedsRead: true, Location: &win32.SCSIAddress{Port: 3, Path: 1, Target: 2, LUN: 7}})

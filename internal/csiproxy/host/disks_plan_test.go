@@ -28,7 +28,7 @@ func data(number uint32, offset, length int64) win32.Partition {
 	return win32.Partition{Number: number, Offset: offset, Length: length, Type: win32.PartitionBasicData, ID: win32.GUID{byte(number), 3}}
 }
 
-func TestUseOf_tellsWhatATableSays(t *testing.T) {
+func TestUseOf_readsTheTable(t *testing.T) {
 	mbr := func(kind uint8) win32.DriveLayout {
 		return win32.DriveLayout{Style: win32.StyleMBR, Partitions: []win32.Partition{
 			{Style: win32.StyleMBR, MBRType: kind, Offset: mebi, Length: mebi}, {Style: win32.StyleMBR},

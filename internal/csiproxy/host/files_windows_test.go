@@ -118,7 +118,7 @@ func TestWindows_removesAFileThatIsReadOnly(t *testing.T) {
 	mustBe(t, err, nil)
 }
 
-func TestWindows_holdsTheRootInItsPlace(t *testing.T) {
+func TestWindows_keepsTheRootFromBeingReplaced(t *testing.T) {
 	_, dir := onWindows(t)
 	if err := os.Rename(dir, dir+"-moved"); err == nil {
 		mustBe(t, os.Rename(dir+"-moved", dir), nil)
@@ -185,7 +185,7 @@ func TestWindows_linksADirectory(t *testing.T) {
 	mustBe(t, h.Filesystem.Rmdir(ctx(), dir+`\link`, true), nil)
 }
 
-func TestWindows_tellsWhichVolumeAPathLiesIn(t *testing.T) {
+func TestWindows_returnsTheVolumeOfAPath(t *testing.T) {
 	h, dir := onWindows(t)
 	_, err := h.Volumes.At(ctx(), dir+`\nothing`)
 	if !errors.Is(err, backend.ErrNotFound) || !strings.Contains(err.Error(), "because it does not exist") {

@@ -116,7 +116,7 @@ func TestMkdir_takesAMountedFolderForADirectory(t *testing.T) {
 	w.idle()
 }
 
-func TestMkdir_refusesAFileOrALinkInItsPlace(t *testing.T) {
+func TestMkdir_rejectsAFileOrALinkAtItsPath(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.WriteFile(pods+`\file`, 1))
 	w.do(w.Symlink(pods+`\link`, plugins, true))

@@ -146,7 +146,7 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 	}
 }
 
-func TestISCSI_tellsWhatIsWrong(t *testing.T) { inBubble(tellsWhatIsWrong)(t) }
+func TestISCSI_explainsItsErrors(t *testing.T) { inBubble(tellsWhatIsWrong)(t) }
 
 func tellsWhatIsWrong(t *testing.T) {
 	r := targetRig(t)

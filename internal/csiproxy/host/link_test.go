@@ -89,7 +89,7 @@ func TestLink_goesThroughNoLink(t *testing.T) {
 }
 
 // The path of IsSymlink and IsMountPoint is checked, as any other.
-func TestIsLink_tellsLinksWhoseTargetExists(t *testing.T) {
+func TestIsLink_reportsLinksWhoseTargetExists(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins+`\dir`, pods+`\a`)
 	w.do(w.WriteFile(pods+`\file`, 1))

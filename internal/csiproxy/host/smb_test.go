@@ -313,7 +313,7 @@ func TestSMB_doesNotUseAForeignMapping(t *testing.T) {
 }
 
 // The errors of a mapping, each with nothing left behind.
-func TestSMB_tellsWhatIsWrong(t *testing.T) {
+func TestSMB_explainsItsErrors(t *testing.T) {
 	r, h := smbRig(t)
 	users := map[string]string{"alice": smbPassword}
 	for share, spec := range map[string]windows.SMBShare{

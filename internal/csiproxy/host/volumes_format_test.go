@@ -100,7 +100,7 @@ func TestFormat_refusesAReadOnlyDisk(t *testing.T) {
 
 // A caller whose deadline passed and that repeats the call during the format gets
 // its success. A call after the format is rejected.
-func TestFormat_aRepeatedCallThatWaitedIsNoSecondFormat(t *testing.T) {
+func TestFormat_aRepeatedCallThatWaitedDoesNotFormatAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h, volume := rawRig(t, nil)
 		r.machine.Inject(windows.Fault{Call: "Volumes.Format", Action: windows.Delay, For: time.Minute})
@@ -231,7 +231,7 @@ func TestFormat_waitsForWhatArrivesLate(t *testing.T) {
 }
 
 // The results of MSFT_Volume.Format are numbers of their own.
-func TestFormat_tellsWhatTheStorageProviderSays(t *testing.T) {
+func TestFormat_reportsTheErrorOfTheStorageProvider(t *testing.T) {
 	r, h, volume := rawRig(t, nil)
 	remove := r.machine.Hook(func(c windows.Call) {
 		if c.Name == "Volumes.Format" { // another program locks the volume in the last moment

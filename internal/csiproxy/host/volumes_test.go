@@ -15,7 +15,7 @@ import (
 const noSuchVolume = `\\?\Volume{00000000-0000-0000-0000-000000000001}\`
 
 // A volume ID is checked by every operation before anything else.
-func TestVolumes_refuseWhatIsNoVolumeID(t *testing.T) {
+func TestVolumes_rejectAnInvalidVolumeID(t *testing.T) {
 	r := volumeRig(t, "NTFS")
 	h, ctx := r.host(), t.Context()
 	stop := r.machine.Record()

@@ -57,7 +57,7 @@ func TestParseEndpoint_takesEverySpellingOfASocket(t *testing.T) {
 	}
 }
 
-func TestParseEndpoint_refusesWhatIsNoPathOfADrive(t *testing.T) {
+func TestParseEndpoint_rejectsAPathWithoutADrive(t *testing.T) {
 	for _, text := range []string{
 		``, `unix:`, `unix://`, `unix:///`, `unix:///C:/`, `C:`, `csi.sock`, `unix:csi.sock`,
 		`unix://csi/csi.sock`, `unix://localhost/csi/csi.sock`,

@@ -144,7 +144,7 @@ func TestCheck_acceptsOneSpellingBelowARootAndNothingElse(t *testing.T) {
 }
 
 // The root itself is never a target.
-func TestTarget_refusesARootAndWhatHoldsOne(t *testing.T) {
+func TestTarget_rejectsARootAndItsParents(t *testing.T) {
 	r := rules(t, `C:\var\lib\kubelet\plugins\smb`, `D:\work`)
 	for _, text := range []string{
 		kubelet, `c:\VAR\lib\kubelet\`, `C:\var\lib\kubelet\plugins`, `C:\var\lib\kubelet\Plugins\SMB`, `d:\work`,

@@ -385,7 +385,7 @@ func TestRun_silentConnectionsBlockNoOther(t *testing.T) {
 
 // A proxy that waits for others' pipes is alive, and so must not be restarted, but
 // it is not ready.
-func TestHandlers_tellOfThePipes(t *testing.T) {
+func TestHandlers_reportThePipes(t *testing.T) {
 	for _, c := range []struct {
 		taken []string
 		ready int

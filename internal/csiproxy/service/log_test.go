@@ -32,7 +32,7 @@ func TestWithEvents_hasErrorsAndWhatIsMarked(t *testing.T) {
 	}
 }
 
-func TestWithEvents_cutsWhatIsTooLong(t *testing.T) {
+func TestWithEvents_truncatesLongTexts(t *testing.T) {
 	var seen events
 	log := WithEvents(slog.New(slog.DiscardHandler), &seen)
 	log.Error(strings.Repeat("x", 2*longestEvent))

@@ -8,7 +8,7 @@ import (
 
 // The numbers of "Storage Management API Common Return Codes" are not those of
 // Windows: each of these is another error as a system error code.
-func TestStorageResult_isNoErrorNumberOfWindows(t *testing.T) {
+func TestStorageResult_isNotAnErrorNumberOfWindows(t *testing.T) {
 	for result, want := range map[StorageResult]Errno{
 		1: ErrorNotSupported, 2: ErrorGenFailure, 3: ErrorTimeout, 4: ErrorGenFailure, 5: ErrorInvalidParameter, 6: ErrorBusy, 8: ErrorNotFound,
 		4099: ErrorBusy, 40000: ErrorDiskFull, 40001: ErrorAccessDenied, 40004: ErrorIODevice, 41002: ErrorWriteProtect, 41003: ErrorNotReady,

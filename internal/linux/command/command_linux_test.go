@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestRun_exitCodeIsNoError(t *testing.T) {
+func TestRun_anExitCodeIsNotAnError(t *testing.T) {
 	got, err := NewSystem().Run(t.Context(), Command{Name: "sh", Args: []string{"-c", "cat; echo bad >&2; exit 3"}, Stdin: []byte("in")})
 	if err != nil {
 		t.Fatal(err)

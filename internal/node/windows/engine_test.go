@@ -226,7 +226,7 @@ func TestStage_asksWindowsToLookForTheDisk(t *testing.T) {
 
 // What is not blank is neither partitioned nor formatted, and nothing is mounted.
 // A disk without a volume is among it.
-func TestStage_touchesNoDiskThatHoldsSomething(t *testing.T) {
+func TestStage_changesNoDiskWithData(t *testing.T) {
 	for what, change := range map[string]func(*fakeDisk){
 		"something without partitions": func(d *fakeDisk) { d.content = "random bytes" },
 		"no data partition":            func(d *fakeDisk) { d.content = "no data volume" },
@@ -425,7 +425,7 @@ func TestStage_growsToTheDisk(t *testing.T) {
 	}
 }
 
-func TestHealth_tellsWhatIsWrong(t *testing.T) {
+func TestHealth_reportsWhatIsWrong(t *testing.T) {
 	w := newWorld(t)
 	disk := w.add(volA, mebibyte)
 	reasons := func() string {

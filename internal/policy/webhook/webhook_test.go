@@ -146,7 +146,7 @@ func TestWebhook_countsKindsThatItDoesNotKnowAsOne(t *testing.T) {
 	}
 }
 
-func TestWebhook_answersWhatIsNoReviewWithAClientError(t *testing.T) {
+func TestWebhook_answersAnInvalidReviewWithAClientError(t *testing.T) {
 	h := newHandler(t)
 	for _, c := range []struct {
 		name, contentType, body string

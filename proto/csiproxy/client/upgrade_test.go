@@ -102,7 +102,7 @@ func TestUpgrade_versionsAreFoundWhereNothingListsPipes(t *testing.T) {
 }
 
 // The old proxy runs next to the new one, which dropped its version.
-func TestUpgrade_theOldProxyBesideTheNewOneServesTheOldPlugin(t *testing.T) {
+func TestUpgrade_theOldProxyNextToTheNewOneServesTheOldPlugin(t *testing.T) {
 	n := newNode(t)
 	stopNew := n.run(only("v1")...)
 	n.run(only("v1", "v1alpha1")...) // its v1 is taken

@@ -277,7 +277,7 @@ func TestOpen_afterAKillKeepsADeviceThatIsInUse(t *testing.T) {
 	must(t, d.Close())
 }
 
-func TestPrune_removesWhatNobodyKnows(t *testing.T) {
+func TestPrune_removesUnlistedVolumesAndSnapshots(t *testing.T) {
 	d := start(t)
 	must(t, d.CreateSnapshot(snapshotA, volumeA))
 	other := filepath.Join(d.dir, volumesDir, "notes.txt")

@@ -203,7 +203,7 @@ func TestPages_thatAreWrong(t *testing.T) {
 	wantCode(t, err, "InvalidPaginationToken")
 }
 
-func TestDefaultPage_cutsWhatNobodyAskedToCut(t *testing.T) {
+func TestDefaultPage_limitsRequestsWithoutAPageSize(t *testing.T) {
 	w := start(t, Config{Knobs: Knobs{DefaultPage: 3}})
 	for range 4 {
 		newVolume(t, w)

@@ -77,7 +77,7 @@ func TestSlow_prolongsTheTransitionsThatItHits(t *testing.T) {
 }
 
 // Nobody calls in between: the timer makes what is due happen.
-func TestTimer_appliesTransitionsThatNobodyAsksAbout(t *testing.T) {
+func TestTimer_appliesTransitionsWithoutACall(t *testing.T) {
 	devices := &recorder{}
 	bubble(t, Config{Knobs: Bench(), Devices: devices}, func(t *testing.T, w *World) {
 		instance := newInstance(t, w, InstanceSpec{})

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestStick_holdsATransitionUntilUnstick(t *testing.T) {
+func TestStick_keepsATransitionUntilUnstick(t *testing.T) {
 	bubble(t, Config{Knobs: Bench()}, func(t *testing.T, w *World) {
 		instance, volume := newInstance(t, w, InstanceSpec{}), newVolume(t, w)
 		waitState(t, w, volume, available)

@@ -24,7 +24,7 @@ func (p *process) addDisk(t *testing.T, serial string) uint32 {
 
 // A slow operation on one disk holds up no other disk, and a client that vanishes
 // or gives up leaves nothing that is in others' way.
-func TestDisks_aSlowOneHoldsUpNoOther(t *testing.T) {
+func TestDisks_aSlowOneDelaysNoOther(t *testing.T) {
 	p := simulated(t).ready(t)
 	slow, quick := p.addDisk(t, "slow"), p.addDisk(t, "quick")
 	p.tell(t, "POST", "/faults", map[string]any{"call": "IOCTL_DISK_CREATE_DISK", "times": 1, "action": "hang"}, nil)

@@ -161,7 +161,7 @@ func TestVolume_saysThatNothingIsMountedInTheWordsThatDriversMatch(t *testing.T)
 }
 
 // Neither the path nor the ID of a volume goes unchecked.
-func TestVolume_refusesWhatIsNoVolumeAndNoPath(t *testing.T) {
+func TestVolume_rejectsAnInvalidVolumeAndPath(t *testing.T) {
 	for _, v := range volumes {
 		client := v.open(t)
 		for _, c := range []struct {

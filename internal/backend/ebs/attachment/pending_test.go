@@ -59,7 +59,7 @@ func TestPending_reportsADetachmentThatTakesLong(t *testing.T) {
 	})
 }
 
-func TestPending_goesOnOverRepeatsAndEndsWhenNobodyAsks(t *testing.T) {
+func TestPending_continuesOverRepeatsAndEndsWithoutCalls(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		time.Sleep(time.Minute)

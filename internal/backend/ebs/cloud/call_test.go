@@ -171,7 +171,7 @@ func TestCall_aCancelledMutationIsUncertain(t *testing.T) {
 }
 
 // Answers that are not EC2's are faults of the way, never panics.
-func TestReads_garbledAndCutOffAnswersAreRepeated(t *testing.T) {
+func TestReads_garbledAndInterruptedAnswersAreRepeated(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
 		for _, status := range []int{http.StatusOK, http.StatusBadGateway} {

@@ -128,7 +128,7 @@ func TestOf_givesEveryRowOfTheTable(t *testing.T) {
 }
 
 // A family that is in no rule is reported as unknown, and gets what most have.
-func TestOf_tellsWhatItDoesNotKnow(t *testing.T) {
+func TestOf_reportsWhatItDoesNotKnow(t *testing.T) {
 	for name, known := range map[string]bool{
 		"m5.large": true, "t2.micro": true, "m8g.large": true, "i4i.metal": true, "ml.m5.large": true,
 		"m42.large": false, "": false, "large": false, "m8g.3000xlarge": false,

@@ -101,7 +101,7 @@ func TestChain_countsInterfacesEachTime(t *testing.T) {
 
 // What does not answer is named, with the hop limit; the next source has
 // its turn.
-func TestChain_goesOnToTheNextSource(t *testing.T) {
+func TestChain_continuesWithTheNextSource(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers, as behind a hop limit
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestChain_goesOnToTheNextSource(t *testing.T) {
 	}
 }
 
-func TestChain_namesTheHopLimitWhenNobodyAnswers(t *testing.T) {
+func TestChain_namesTheHopLimitWhenNoSourceAnswers(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestChain_namesTheHopLimitWhenNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestIMDS_tellsWhatIsTheMatter(t *testing.T) {
+func TestIMDS_explainsItsErrors(t *testing.T) {
 	_, err := NewIMDS(serve(t, &service{refuse: http.StatusForbidden})).Instance(t.Context())
 	if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "--http-endpoint enabled") {
 		t.Error(err)

@@ -25,7 +25,7 @@ func (k known) Instance(context.Context) (metadata.Instance, error) { return met
 
 var thisInstance = known{ID: "i-0123456789abcdef0", Type: "m5.large", Region: "us-east-1", Zone: "us-east-1a", Interfaces: 2}
 
-func TestNodeInfo_tellsWhoWhereAndHowMany(t *testing.T) {
+func TestNodeInfo_reportsIDTopologyAndLimit(t *testing.T) {
 	m := newMachine(t)
 	registry := prometheus.NewRegistry()
 	n := m.node(func(o *Options) { o.Metadata, o.Registerer = thisInstance, registry })

@@ -34,7 +34,7 @@ func (p *plugged) reattach() {
 	p.makeNode()
 }
 
-func TestFormatMark_holdsForTheAttachmentThatItWasMadeIn(t *testing.T) {
+func TestFormatMark_isValidOnlyInItsAttachment(t *testing.T) {
 	m := newMachine(t)
 	disk := m.plug("nvme1n1", volumeA, mebibyte)
 	n := m.node()

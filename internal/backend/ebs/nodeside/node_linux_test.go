@@ -50,7 +50,7 @@ func TestOpenDevice_doesNotTakeAPrefixForTheSerial(t *testing.T) {
 	}
 }
 
-func TestOpenDevice_refusesWhatIsNoVolumeID(t *testing.T) {
+func TestOpenDevice_rejectsAnInvalidVolumeID(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
 	for _, id := range []string{"", "vol-absent", "../x", "vol-0123456789ABCDEF0", "vol-0123456789abcdef0 ", "i-0123456789abcdef0"} {

@@ -91,7 +91,7 @@ func FuzzIDInSerial(f *testing.F) {
 	})
 }
 
-func TestWindows_tellsWhoWhereAndHowMany(t *testing.T) {
+func TestWindows_reportsIDTopologyAndLimit(t *testing.T) {
 	got, err := newWindows(t).NodeInfo(t.Context())
 	want := backend.NodeInfo{ID: "i-0123456789abcdef0", MaxVolumes: 25, Topology: backend.Topology{
 		"topology.kubernetes.io/zone": "us-east-1a", "topology.ebs.csi.aws.com/zone": "us-east-1a", "kubernetes.io/os": "windows"}}

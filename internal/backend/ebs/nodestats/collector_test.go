@@ -244,7 +244,7 @@ func TestCollector_reportsNothingOfAnUnknownInstance(t *testing.T) {
 	})
 }
 
-func TestCollector_aVolumeThatGoesIsNoFailure(t *testing.T) {
+func TestCollector_aVolumeThatIsDetachedIsNotAFailure(t *testing.T) {
 	i := &instance{volumes: []string{volumeA}, failures: map[string]error{volumeA: backend.ErrNotFound}}
 	c, log := plant(i)
 	if page := values(t, c); !strings.Contains(page, "errors_total 0\n") || strings.Contains(page, volumeA) || log.Len() != 0 {

@@ -70,7 +70,7 @@ func TestParse_readsEveryFieldOfThePage(t *testing.T) {
 	}
 }
 
-func TestParse_refusesWhatIsNoPage(t *testing.T) {
+func TestParse_rejectsAnInvalidPage(t *testing.T) {
 	cases := map[string]struct {
 		data  []byte
 		words string

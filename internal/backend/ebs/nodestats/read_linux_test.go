@@ -16,7 +16,7 @@ func TestRead_hasRoomForAllThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestRead_failsOnWhatIsNoDisk(t *testing.T) {
+func TestRead_failsWithoutADisk(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func TestDirectory_opensOnlyDirectories(t *testing.T) {
 	}
 }
 
-func TestDirectory_removesNothingThatHoldsSomething(t *testing.T) {
+func TestDirectory_removesOnlyEmptyDirectories(t *testing.T) {
 	root, path := open(t)
 	must(t, os.MkdirAll(filepath.Join(path, "x", "y"), 0o755))
 	err := root.Remove("x")
@@ -207,7 +207,7 @@ func TestDirectory_listsMoreThanABuffer(t *testing.T) {
 }
 
 // What is held is neither replaced nor removed, nor is what it lies in.
-func TestDirectory_holdsWhatItOpened(t *testing.T) {
+func TestDirectory_keepsWhatItOpened(t *testing.T) {
 	root, path := open(t)
 	must(t, root.Mkdir("a"))
 	a, err := root.Open("a")
@@ -231,7 +231,7 @@ func TestDirectory_holdsWhatItOpened(t *testing.T) {
 	must(t, root.Remove("a"))
 }
 
-func TestFiles_tellAttributes(t *testing.T) {
+func TestFiles_returnAttributes(t *testing.T) {
 	_, path := open(t)
 	attributes, err := files{}.Attributes(path)
 	if err != nil || attributes&win32.FileAttributeDirectory == 0 {

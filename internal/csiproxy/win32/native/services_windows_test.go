@@ -95,7 +95,7 @@ func waitFor(t *testing.T, name string, status uint32) {
 	}
 }
 
-func TestServices_tellWhoDependsOnThem(t *testing.T) {
+func TestServices_returnTheirDependents(t *testing.T) {
 	const name, dependent = "holdfast-native-below", "holdfast-native-above"
 	install(t, name)
 	install(t, dependent, name)

@@ -133,7 +133,7 @@ func TestVolumes_areDevices(t *testing.T) {
 	}
 }
 
-func TestDevices_tellTheirNumber(t *testing.T) {
+func TestDevices_returnTheirNumber(t *testing.T) {
 	disk, err := devices{}.OpenDisk(0, win32.Query)
 	must(t, err)
 	defer func() { must(t, disk.Close()) }()
@@ -252,7 +252,7 @@ func TestDevice_readsSectors(t *testing.T) {
 	}
 }
 
-func TestFormat_saysThatThereIsNoWMIRatherThanFormat(t *testing.T) {
+func TestFormat_failsWithoutWMI(t *testing.T) {
 	if !win32.UnderWine() {
 		t.Skip("only where nothing can be formatted")
 	}
