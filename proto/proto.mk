@@ -1,6 +1,6 @@
 # Generated code is committed, so that a build needs no protoc; `make proto` makes
-# it anew after a change of a .proto, and `make proto-check` fails when somebody
-# forgot. The plugins are pinned in tools/go.mod.
+# it anew after a change of a .proto, and `make proto-check` fails when it is out of
+# date. The plugins are pinned in tools/go.mod.
 .PHONY: proto proto-check proto-packages
 
 proto: bin/protoc-gen-go bin/protoc-gen-go-grpc proto-packages

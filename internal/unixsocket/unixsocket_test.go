@@ -61,8 +61,8 @@ func TestPath_endpoints(t *testing.T) {
 	}
 }
 
-// W-3, and the spellings of an endpoint that manifests for Windows have.
-func TestPath_endpointsOfWindows_W_3(t *testing.T) {
+// The spellings of an endpoint in manifests for Windows.
+func TestPath_endpointsOfWindows(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		`unix:/csi/csi.sock`:       `C:\csi\csi.sock`,
 		`unix:///csi/csi.sock`:     `C:\csi\csi.sock`,
@@ -157,9 +157,9 @@ func TestClose_removesOnlyTheOwnFile(t *testing.T) {
 	}
 }
 
-// W-3: a socket is taken for dead only when it keeps refusing, since a fresh one
-// of Windows refuses at first.
-func TestIsServed_dialsAgain_W_3(t *testing.T) {
+// A socket counts as stale only if it refuses several connections: on Windows a new
+// socket refuses the first (docs/reference/windows.md, "The checklist of the KEP").
+func TestIsServed_dialsAgain(t *testing.T) {
 	refused := func() error {
 		_, err := net.Dial("unix", leftBehind(t))
 		return err

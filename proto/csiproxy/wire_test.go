@@ -242,7 +242,7 @@ func TestVersions_giveTheErrorsOfTheHostAsTheyAre(t *testing.T) {
 	}
 }
 
-// Numbers that do not fit are refused, not cut off.
+// Numbers that do not fit are rejected, not truncated.
 func TestVersions_numbersThatDoNotFitAreRefused(t *testing.T) {
 	for _, definition := range csiproxy.Versions() {
 		machine := Answering()

@@ -18,7 +18,7 @@ import (
 )
 
 // target is an NVMe target of this machine's own kernel, which the machine is
-// connected to over its loopback. QEMU's disks do not tell when they grow; this
+// connected to over its loopback. QEMU's disks do not report when they grow; this
 // one does as an EBS volume does, by a notice that a namespace has changed (NVM
 // Express base specification, "Namespace Attribute Changed").
 type target struct {
@@ -131,8 +131,8 @@ func TestExpand_growsAMountedFilesystem(t *testing.T) {
 	}
 }
 
-// The kernel refuses two PCIe disks of one serial number by itself; one of the
-// network beside one of them it takes.
+// The kernel rejects two PCIe disks with one serial number. It accepts a disk of the
+// network with the serial number of a PCIe disk.
 func TestStage_refusesTwoDisksOfOneSerial(t *testing.T) {
 	plug(t, 0, volumeA)
 	newTarget(t, volumeA, 64*mebibyte)

@@ -138,7 +138,7 @@ func TestStage_findsTheVolumeUnderEveryName(t *testing.T) {
 	}
 }
 
-// the disk comes only after the call began.
+// The disk appears only after the call began.
 func TestStage_waitsForADiskThatIsPluggedLater(t *testing.T) {
 	p := newPlugin(t)
 	staged := make(chan error, 1)

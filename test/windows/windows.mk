@@ -15,7 +15,7 @@ bin/csi-proxy.exe:
 bin/csi-proxy-simulated.exe:
 	$(WINDOWS_BUILD) -o $@ ./simulation/windows/cmd/csi-proxy-simulated
 
-# The proxy stays small: a node has it beside everything else.
+# The proxy stays small: it shares the node with all other programs.
 PROXY_SIZE_LIMIT := 20000000
 .PHONY: size-windows
 size: size-windows

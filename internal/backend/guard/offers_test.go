@@ -255,7 +255,7 @@ func TestModify_metadataIsNotAParameter(t *testing.T) {
 	}
 }
 
-func TestCreateSnapshot_aRepeatCompletesTheSnapshot(t *testing.T) {
+func TestCreateSnapshot_aRepeatCompletesTheSnapshot(t *testing.T) {
 	controller := newRemote()
 	_, err := New(controller).CreateSnapshot(t.Context(), backend.SnapshotSpec{Name: "s", SourceID: "id-a"})
 	if err != nil || controller.finished != 1 {

@@ -327,8 +327,8 @@ func (w *world) wantEnd(want []string) {
 	}
 }
 
-// wantNothingHalf: after start-up alone every entry is from before or from
-// after the operation, or the beginning of a copy to go on with.
+// wantNothingHalf fails unless every entry, after a start alone, is as before or as
+// after the operation, or is the beginning of a copy that can continue.
 func (w *world) wantNothingHalf(after []string) {
 	w.Helper()
 	for _, name := range w.listing() {

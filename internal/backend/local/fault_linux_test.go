@@ -110,9 +110,9 @@ func faultyOperations() map[string]faulty {
 	}
 }
 
-// Every system call of every operation fails once, and from each one on all of
-// them; then the pool must agree with itself, in the process that goes on and in
-// the next one, and the repeated call must end well.
+// Every system call of every operation fails once; then all calls from it on fail.
+// After each the pool must be consistent, in the same process and in the next one, and
+// the repeated call must succeed.
 func TestFault_atEverySystemCallLeavesNothingUnknown(t *testing.T) {
 	t.Parallel()
 	for _, fsType := range []string{"ext4", "xfs"} {

@@ -119,7 +119,7 @@ func (m *image) bring(ctx context.Context) error {
 func (m *image) make(ctx context.Context) error {
 	size := m.options.PoolImage.Size / allocationUnit * allocationUnit
 	if size < minimumFor(fs.XFS) {
-		return fmt.Errorf("%w: there is no image yet and its size is given as %d bytes; give at least %d",
+		return fmt.Errorf("%w: the image does not exist yet and its size is given as %d bytes; give at least %d",
 			backend.ErrInvalid, m.options.PoolImage.Size, minimumFor(fs.XFS))
 	}
 	m.log.Info("making a pool image", "image", m.path, "bytes", size)

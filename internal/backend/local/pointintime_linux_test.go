@@ -153,7 +153,7 @@ func TestCreateVolume_continuesAnInterruptedCopy(t *testing.T) {
 	pool = open(t, Options{Pool: dir})
 	record, err := readRecord[volumeRecord](pool.root, volumePath(idOf(volumePrefix, "two")), volumeFile)
 	if err != nil || record.Copy == nil || record.Copy.Offset < copyChunk {
-		t.Fatalf("after the restart: %+v, %v; want a copy to go on with", record, err)
+		t.Fatalf("after the restart: %+v, %v; want a copy that can continue", record, err)
 	}
 	if listed, err := pool.Volumes(t.Context(), "", 0); err != nil || len(listed) != 1 {
 		t.Errorf("listed %+v, %v; a half-made volume must not be listed", listed, err)

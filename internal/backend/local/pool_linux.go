@@ -50,7 +50,7 @@ type Pool struct {
 	renames    unsynced
 
 	reflink     atomic.Bool // files can share blocks
-	copyOnWrite bool        // files need a flag to be written in place (btrfs)
+	copyOnWrite bool        // files need a flag to be overwritten in place (btrfs)
 	reserved    int64
 	saveEvery   int64 // bytes between two records of a copy's progress
 

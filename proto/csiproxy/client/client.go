@@ -41,10 +41,10 @@ type Options struct {
 // csi-proxy has not created yet, and pose as csi-proxy.
 type ServerCheck int
 
-// The checks. In a container Windows may not tell whose process it is.
+// The checks. In a container Windows may not report the owner of a process.
 const (
 	CheckIfPossible ServerCheck = iota // refuse a process that is known to be another's
-	CheckAlways                        // refuse one that Windows does not tell about as well
+	CheckAlways                        // reject a process whose owner Windows does not report, too
 	CheckNever
 )
 
@@ -60,9 +60,9 @@ var (
 	ErrClosed = errors.New("the client of csi-proxy is closed")
 )
 
-// Client is a connection to csi-proxy that outlives it: when the proxy restarts
-// the next call finds it again, in whichever version it serves then. A call that
-// was cut off is repeated once, as all operations can be.
+// Client is a connection to csi-proxy that outlives it: after a restart of the proxy
+// the next call connects again, with the version that the proxy serves then. An
+// interrupted call is repeated once, since all operations are idempotent.
 type Client struct {
 	// CSIProxyServiceClient has a method per RPC of v1.
 	v1.CSIProxyServiceClient
@@ -180,8 +180,8 @@ func (c *Client) acquire(ctx context.Context) (*session, error) {
 	return c.replace(ctx, s)
 }
 
-// replace looks for the proxy in place of a session that is lost, unless another
-// call has done so meanwhile, and gives the new session to use.
+// replace connects to the proxy again after a session is lost, unless another call
+// has done so meanwhile, and returns the new session.
 func (c *Client) replace(ctx context.Context, old *session) (*session, error) {
 	select {
 	case c.finding <- struct{}{}:
@@ -210,8 +210,7 @@ func (c *Client) replace(ctx context.Context, old *session) (*session, error) {
 	return found, nil
 }
 
-// newer gives the session that another call has put in place of the old one, nil
-// if none has.
+// newer returns the session with which another call has replaced the old one, or nil.
 func (c *Client) newer(old *session) (*session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -153,8 +153,8 @@ func TestDial_waitsForABusyProxy(t *testing.T) {
 	}
 }
 
-// Whom the pipe's security descriptor does not admit is told so: an older version
-// would not admit him either.
+// A client that the pipe's security descriptor does not admit gets that error, and
+// does not try an older version, which would not admit it either.
 func TestDial_deniedIsNeitherMissingNorAnotherVersion(t *testing.T) {
 	options := client.Options{Dialer: func(context.Context, string) (net.Conn, error) {
 		return nil, fmt.Errorf("open: %w", fs.ErrPermission)

@@ -91,7 +91,7 @@ func (f finder) missing(ctx context.Context) error {
 	wanted := strings.Join(f.wanted, ", ")
 	switch {
 	case len(found) == 0 && groups == 0:
-		return fmt.Errorf("%w: there is no pipe %s* of a version wanted (%s); start the csi-proxy service on the node, "+
+		return fmt.Errorf("%w: no pipe %s* serves a desired version (%s); start the csi-proxy service on the node, "+
 			"and mount its pipe into the container", ErrNoProxy, api.PipePrefix, wanted)
 	case len(found) == 0:
 		return fmt.Errorf("%w: wanted %s; found no version of this API, but %d pipes of the group API, which an older "+

@@ -76,8 +76,7 @@ func only(versions ...string) (definitions []api.Definition) {
 	return definitions
 }
 
-// future is a version that this source does not have yet; what it serves does not
-// matter.
+// future is a version that this source does not have yet; its content is arbitrary.
 func future(name string) api.Definition {
 	definition := only("v1")[0]
 	definition.Version = name
@@ -125,7 +124,7 @@ func (n *node) dial(ctx context.Context, pipe string) (net.Conn, error) {
 	})}, nil
 }
 
-// counted tells when it is closed.
+// counted is a connection that reports when it is closed.
 type counted struct {
 	net.Conn
 	closed func()
@@ -136,7 +135,7 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// connections is how many are open now, once that has settled.
+// connections waits until the number of open connections is want.
 func (n *node) connections(want int) error {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		n.mu.Lock()

@@ -23,9 +23,9 @@ func dialPipe(ctx context.Context, pipe string, check ServerCheck) (net.Conn, er
 	trusted, who, err := serverOf(conn)
 	switch {
 	case err != nil && check == CheckAlways:
-		err = fmt.Errorf("%w: Windows does not tell who serves %s: %w", ErrServer, pipe, err)
+		err = fmt.Errorf("%w: Windows does not report the process that serves %s: %w", ErrServer, pipe, err)
 	case err == nil && !trusted:
-		err = fmt.Errorf("%w: %s is served by %s, who is neither SYSTEM nor an administrator", ErrServer, pipe, who)
+		err = fmt.Errorf("%w: %s is served by %s, which is neither SYSTEM nor an administrator", ErrServer, pipe, who)
 	default:
 		return conn, nil
 	}

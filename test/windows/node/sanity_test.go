@@ -107,7 +107,7 @@ func (w *world) config() sanity.TestConfig {
 // windowsPath is a path of csi-sanity, which joins with slashes.
 func windowsPath(path string) string { return strings.ReplaceAll(path, "/", `\`) }
 
-// file is what the simulated machine tells of a path.
+// file is what the simulated machine reports of a path.
 type file struct {
 	Attributes, ReparseTag uint32
 }

@@ -40,9 +40,9 @@ func methods(definition api.Definition) (names []string) {
 	return names
 }
 
-// One process serves every version on its own pipe, and answers
-// every RPC of each, also an empty request. It is on a simulated machine, as some
-// of them do things without being told what.
+// One process serves every version on its own pipe, and answers every RPC of each,
+// also an empty request. It runs on a simulated machine, since some RPCs act on an
+// empty request.
 func TestPipes_everyVersionAnswersEveryRPC(t *testing.T) {
 	p := simulated(t).ready(t)
 	var asking sync.WaitGroup // at once: to take a disk offline waits for those who use it
@@ -121,7 +121,7 @@ func TestPipes_oneIsTaken(t *testing.T) {
 	p.waitFor(t, "that all but one are served", func(states map[string]string, ready bool) bool {
 		return ready && count(states, "served") == len(versions())-1 && strings.HasPrefix(states[filesystemV1], "taken by process")
 	})
-	p.waitFor(t, "that the log tells of the taken pipe", func(map[string]string, bool) bool {
+	p.waitFor(t, "that the log reports the taken pipe", func(map[string]string, bool) bool {
 		log := p.output.String()
 		return strings.Contains(log, "another process serves this pipe") && strings.Contains(log, `"level":"ERROR"`)
 	})
@@ -244,7 +244,7 @@ func TestPipes_bearSilentAndNonsensicalConnections(t *testing.T) {
 		}
 		defer func() { _ = raw.Close() }()
 		if i%2 == 0 {
-			_, _ = io.WriteString(raw, "GET / HTTP/1.1\r\nHost: somebody\r\n\r\n")
+			_, _ = io.WriteString(raw, "GET / HTTP/1.1\r\nHost: example\r\n\r\n")
 		}
 	}
 	for range 5 {

@@ -223,8 +223,8 @@ func gone(pipe string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// tell posts to the control of the simulated machine and decodes the answer.
-func (p *process) tell(t *testing.T, method, path string, body, answer any) {
+// steer sends a request to the control of the simulated machine and decodes the answer.
+func (p *process) steer(t *testing.T, method, path string, body, answer any) {
 	t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {

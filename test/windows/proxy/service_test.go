@@ -80,7 +80,7 @@ func (s *installed) install(more ...string) []string {
 		"--log-level=debug", "-log_file=" + s.log}, more...)
 }
 
-// processID is the number that status tells.
+// processID is the number that status reports.
 func (s *installed) processID(t *testing.T) uint32 {
 	t.Helper()
 	for line := range strings.Lines(s.must(t, "status")) {
@@ -92,7 +92,7 @@ func (s *installed) processID(t *testing.T) uint32 {
 			return uint32(number)
 		}
 	}
-	t.Fatal("status tells no process")
+	t.Fatal("status reports no process")
 	return 0
 }
 
@@ -142,14 +142,14 @@ func TestService_life(t *testing.T) {
 	}
 }
 
-// hang makes the simulated machine hold a call until the test's end.
+// hang makes a call of the simulated machine hang until the test's end.
 func (p *process) hang(t *testing.T, call string) {
 	t.Helper()
-	p.tell(t, "POST", "/faults", map[string]any{"call": call, "action": "hang"}, nil)
+	p.steer(t, "POST", "/faults", map[string]any{"call": call, "action": "hang"}, nil)
 }
 
-// Stopped during a call, the service lets it have its time, then cuts it; when
-// the manager says that it has stopped, no call is answered any more.
+// A service that is stopped during a call waits for it up to the drain timeout and then
+// cancels it. When the manager reports the service stopped, no call is answered.
 func TestService_stopDuringACall(t *testing.T) {
 	s := install(t)
 	s.must(t, "start")

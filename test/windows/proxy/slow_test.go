@@ -14,20 +14,20 @@ import (
 	disk "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/disk/v1"
 )
 
-// addDisk gives the simulated machine a blank disk and tells its number.
+// addDisk gives the simulated machine a blank disk and returns its number.
 func (p *process) addDisk(t *testing.T, serial string) uint32 {
 	t.Helper()
 	var added struct{ Number uint32 }
-	p.tell(t, "POST", "/disks", map[string]any{"serial": serial, "size": 1 << 30}, &added)
+	p.steer(t, "POST", "/disks", map[string]any{"serial": serial, "size": 1 << 30}, &added)
 	return added.Number
 }
 
-// A slow operation on one disk holds up no other disk, and a client that vanishes
+// A slow operation on one disk delays no other disk, and a client that vanishes
 // or gives up leaves nothing that is in others' way.
 func TestDisks_aSlowOneDelaysNoOther(t *testing.T) {
 	p := simulated(t).ready(t)
 	slow, quick := p.addDisk(t, "slow"), p.addDisk(t, "quick")
-	p.tell(t, "POST", "/faults", map[string]any{"call": "IOCTL_DISK_CREATE_DISK", "times": 1, "action": "hang"}, nil)
+	p.steer(t, "POST", "/faults", map[string]any{"call": "IOCTL_DISK_CREATE_DISK", "times": 1, "action": "hang"}, nil)
 	const pipe = `\\.\pipe\csi-proxy-disk-v1`
 	held := connect(t, pipe)
 	ctx, cancel := context.WithCancel(t.Context())

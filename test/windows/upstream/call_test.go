@@ -30,7 +30,7 @@ type called struct {
 	methods map[string]bool
 }
 
-// all is of this process: its end is the first time that anybody knows.
+// all has the calls of this process: they are complete only at its end.
 var all = called{methods: map[string]bool{}} //nolint:gochecknoglobals // see above
 
 func (c *called) add(client any) {
@@ -48,7 +48,7 @@ func (c *called) mark(client any, method string) {
 	c.methods[fmt.Sprintf("%s%T.%s", group(client), client, method)] = true
 }
 
-// group tells apart the clients of one version.
+// group names the clients of one version.
 func group(client any) string {
 	return path.Base(path.Dir(reflect.TypeOf(client).Elem().PkgPath())) + " "
 }
