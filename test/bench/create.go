@@ -25,7 +25,7 @@ func measureCreate(ctx context.Context, s settings) ([]row, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []row{times(fmt.Sprintf("CreateVolume thin, durable, beside %d volumes", manyVolumes), last,
+		return []row{times(fmt.Sprintf("CreateVolume thin, durable, next to %d volumes", manyVolumes), last,
 			"the same with no other volume", first, "≤ 1.2 × the first")}, nil
 	})
 }

@@ -59,7 +59,7 @@ func measureData(ctx context.Context, s settings) ([]row, error) {
 	})
 }
 
-// layOut writes every block once, so that no job measures allocation.
+// layOut writes every block once, so that no measurement includes allocation.
 func layOut(ctx context.Context, paths ...string) error {
 	for _, path := range paths {
 		if _, err := fio(ctx, path, "write", "1M", "--size="+fmt.Sprint(dataSize), "--end_fsync=1"); err != nil {
@@ -75,28 +75,28 @@ type subject struct{ name, path, aim string }
 func comparePaths(ctx context.Context, s settings, raw string, subjects []subject) ([]row, error) {
 	var rows []row
 	timed := []string{"--size=" + fmt.Sprint(dataSize), "--time_based", fmt.Sprintf("--runtime=%d", int(s.fioTime.Seconds()))}
-	for _, job := range []struct{ name, mode, size string }{
+	for _, load := range []struct{ name, mode, size string }{
 		{"4k random read, depth 16", "randread", "4k"}, {"4k random write, depth 16", "randwrite", "4k"},
 		{"1M sequential read", "read", "1M"}, {"1M sequential write", "write", "1M"},
 	} {
 		// The raw file before and after each: the machine's disk is shared.
-		before, err := fio(ctx, raw, job.mode, job.size, timed...)
+		before, err := fio(ctx, raw, load.mode, load.size, timed...)
 		if err != nil {
 			return nil, err
 		}
 		for _, sub := range subjects {
-			got, err := fio(ctx, sub.path, job.mode, job.size, timed...)
+			got, err := fio(ctx, sub.path, load.mode, load.size, timed...)
 			if err != nil {
 				return nil, err
 			}
-			after, err := fio(ctx, raw, job.mode, job.size, timed...)
+			after, err := fio(ctx, raw, load.mode, load.size, timed...)
 			if err != nil {
 				return nil, err
 			}
 			alone := (before + after) / 2
 			before = after
 			rows = append(rows, row{
-				work: fmt.Sprintf("fio %s, %s", job.name, sub.name), holdfast: rate(got), alternative: "file on the pool's filesystem",
+				work: fmt.Sprintf("fio %s, %s", load.name, sub.name), holdfast: rate(got), alternative: "file on the pool's filesystem",
 				measured: rate(alone), ratio: ratio(got, alone), aim: sub.aim,
 			})
 		}
@@ -106,7 +106,7 @@ func comparePaths(ctx context.Context, s settings, raw string, subjects []subjec
 
 func rate(bytesPerSecond float64) string { return fmt.Sprintf("%.0f MiB/s", bytesPerSecond/(1<<20)) }
 
-// fio runs one job with direct I/O and gives bytes per second.
+// fio runs one job with direct I/O and returns bytes per second.
 func fio(ctx context.Context, path, mode, size string, more ...string) (float64, error) {
 	args := append([]string{
 		"--name=job", "--filename=" + path, "--rw=" + mode, "--bs=" + size, "--direct=1", "--ioengine=libaio",

@@ -140,7 +140,7 @@ func (h *hostProcess) apply(ctx context.Context, text string) error {
 	return err
 }
 
-// held is a claim, and a pod that somebody else runs.
+// held is a claim, and a pod without containers whose process another program runs.
 func held(name, mode, use string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -191,7 +191,7 @@ var errAll = errors.New("all run")
 func (h *hostProcess) wait(ctx context.Context, waiting map[string]bool) error {
 	kind, _ := store.KindOf("pods")
 	err := h.client.Watch(ctx, kind, api.ListOptions{}, func(event api.WatchEvent) error {
-		if pod, is := event.Object.(*corev1.Pod); is && pod.Status.Phase == corev1.PodRunning {
+		if pod, ok := event.Object.(*corev1.Pod); ok && pod.Status.Phase == corev1.PodRunning {
 			delete(waiting, pod.Name)
 		}
 		if len(waiting) == 0 {

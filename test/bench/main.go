@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command bench measures Holdfast beside named alternatives, in one run on one
+// Command bench measures Holdfast and named alternatives in one run on one
 // machine, and prints a table of ratios. Numbers of two runs are not
 // comparable; ratios are. It needs root, the tools of test/install-packages and
 // some 30 GiB below -scratch.

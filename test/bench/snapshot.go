@@ -46,7 +46,7 @@ func measureCut(ctx context.Context, d *driver, pool string, size int64, alterna
 		return nil, err
 	}
 	const rounds = 5
-	cut, err := repeat(rounds, func(round int) (time.Duration, error) { return cutOnce(ctx, d, v, round) })
+	taken, err := repeat(rounds, func(round int) (time.Duration, error) { return snapshotOnce(ctx, d, v, round) })
 	if err != nil {
 		return nil, err
 	}
@@ -60,15 +60,15 @@ func measureCut(ctx context.Context, d *driver, pool string, size int64, alterna
 	}
 	what := fmt.Sprintf("of %d MiB of synced data, mounted, %s pool", size>>20, pool)
 	return []row{
-		times("snapshot "+what, cut, alternative, copied, aim),
+		times("snapshot "+what, taken, alternative, copied, aim),
 		times("clone "+what, cloned, alternative, copied, aim),
 	}, v.down(ctx)
 }
 
-func cutOnce(ctx context.Context, d *driver, v *volume, round int) (time.Duration, error) {
+func snapshotOnce(ctx context.Context, d *driver, v *volume, round int) (time.Duration, error) {
 	var id string
 	took, err := clock(func() error {
-		response, err := d.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{SourceVolumeId: v.id, Name: fmt.Sprintf("cut-%s-%d", v.id, round)})
+		response, err := d.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{SourceVolumeId: v.id, Name: fmt.Sprintf("snapshot-%s-%d", v.id, round)})
 		id = response.GetSnapshot().GetSnapshotId()
 		return err
 	})

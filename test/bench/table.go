@@ -72,7 +72,7 @@ func clock(step func() error) (time.Duration, error) {
 // of Kubernetes (make bench-kubernetes) are there.
 const otherPart = "\n## Kubernetes\n"
 
-// writeReport writes the page up to the part that is somebody else's.
+// writeReport writes the page up to the part of another command.
 func writeReport(path, table string, s settings) error {
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -98,14 +98,14 @@ below 1 means that Holdfast is faster; for rates, above 1.
 %s
 ## What the lines mean
 
-- *tools* stands for the same steps by the usual programs (losetup, blkid,
+- *tools* means the same steps by the usual programs (losetup, blkid,
   mount, umount, resize2fs), one process each, as drivers do that call them.
 - *Damaged and foreign images* are counted, not timed: how many of them each way to
-  tell a blank device would format. Below 1 Holdfast formats fewer; 0 is the aim. A dash
+  find a blank device would format. Below 1 Holdfast formats fewer; 0 is the aim. A dash
   is a row that has no alternative, or that this machine cannot measure.
 - Pools: *plain* is a directory on the machine's own filesystem; *image* is a
   pool image, xfs with reflink in one file on it.
-- *host* is `+"`holdfast host`"+`; beside it the same calls to the same driver, by a
+- *host* is `+"`holdfast host`"+`; its alternative is the same calls to the same driver, by a
   program that writes nothing down and decides nothing. Memory is what is
   resident when nothing has been done for ten seconds.
 - The data path compares a volume with a file of the same size on the pool's

@@ -36,14 +36,14 @@ type Image struct {
 	from, head, tail int64
 	// flip is the offset of a byte that is inverted, or -1.
 	flip int64
-	// data is what stands at an offset of an image without a base.
+	// data is the content at an offset of an image without a base.
 	data    []byte
 	offset  int64
 	unknown bool
 }
 
-// base is an image as a tool makes it; FILE stands for its path, DEVICE for a
-// loop device over it.
+// base is an image as a tool makes it; FILE is replaced by its path, DEVICE by a loop
+// device over it.
 type base struct {
 	name    string
 	size    int64
@@ -125,7 +125,7 @@ func New(ctx context.Context, dir string) (*Corpus, error) {
 			return nil, fmt.Errorf("corpus: %s: %w", b.name, err)
 		}
 	}
-	c.placeData()
+	c.addData()
 	return c, nil
 }
 
@@ -172,8 +172,8 @@ func run(ctx context.Context, name string, arguments ...string) error {
 	return nil
 }
 
-// derive lists what becomes of a base: its head or tail zeroed or cut off, a
-// byte inverted, more device than it had.
+// derive lists the variants of a base: its head or tail zeroed or removed, a byte
+// inverted, a larger device.
 func (c *Corpus) derive(b base) error {
 	path := filepath.Join(c.dir, b.name)
 	add := func(name string, change func(*Image)) error {
@@ -211,8 +211,8 @@ func (c *Corpus) derive(b base) error {
 	return errors.Join(failed...)
 }
 
-// Recognizable reports whether a superblock, a label or a table of a known format
-// is in its place: everything but data of no known kind and bases of which more
+// Recognizable reports whether a superblock, a label or a table of a known format is
+// at its offset. It is false for data of no known kind, and for bases of which more
 // than the first MiB was zeroed or the end moved.
 func (i *Image) Recognizable() bool {
 	if i.base == "" {
@@ -275,9 +275,9 @@ func (i *Image) eachData(file *os.File, visit func(data []byte, offset int64) er
 	return nil
 }
 
-// placeData lists disks with nothing but a little data: superblocks at their
-// places, and data of no known kind anywhere.
-func (c *Corpus) placeData() {
+// addData lists disks with only a little data: superblocks at their offsets, and data
+// of no known kind anywhere.
+func (c *Corpus) addData() {
 	add := func(name string, size, offset int64, data []byte, unknown bool) {
 		c.Images = append(c.Images, Image{Name: fmt.Sprintf("%s at %d of %d", name, offset, size), Size: size, flip: -1, data: data, offset: offset, unknown: unknown})
 	}
@@ -289,7 +289,7 @@ func (c *Corpus) placeData() {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	text := []byte("a line of somebody's log\n")
+	text := []byte("a line of a log\n")
 	for range 200 {
 		size := (8*mebi + random.Int64N(gibi)) &^ (4*kibi - 1)
 		noise := make([]byte, 4*kibi)

@@ -234,9 +234,9 @@ func (b *bench) trap() *trap {
 	return t
 }
 
-// A node process that has credentials and every way to EC2, which it
-// should not have, makes no use of them: neither EC2, nor a proxy, nor the
-// metadata service (who it is, its flags say) hear of it.
+// A node process with credentials and every way to EC2, which it should not have, does
+// not use them: it calls neither EC2, nor a proxy, nor the metadata service (its flags
+// name the instance).
 func (b *bench) nodeNeverCallsEC2() {
 	instance, controller, trap := lab.Pair()[0], b.controller(), b.trap()
 	node := b.launch(lab.Launch{
@@ -326,8 +326,8 @@ func (b *bench) ask(action, filter, value string) string {
 	return text.String()
 }
 
-// A controller that knows its region works where there is no instance
-// metadata, and does not ask for it.
+// A controller that knows its region works without instance metadata, and does not
+// ask for it.
 func (b *bench) controllerWithoutMetadata() {
 	trap := b.trap()
 	controller := b.launch(lab.Launch{

@@ -1,7 +1,7 @@
 // Command simulated serves the CSI driver of package csidriver on a socket: a
-// driver with attachable volumes that exist in its memory only, and answers as
-// fast, or as slowly, as it is told. It stands in for a storage system where
-// what is measured or tried out is everything around it.
+// driver with attachable volumes that exist in its memory only, with configurable
+// delays. It replaces a storage system in measurements and trials of everything around
+// the driver.
 package main
 
 import (

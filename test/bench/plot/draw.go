@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// The colors of Okabe and Ito, which color-blind readers tell apart.
+// The colors of Okabe and Ito, which color-blind readers can distinguish.
 var (
 	ours   = color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff}
 	theirs = color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff}
@@ -43,7 +43,7 @@ func ratios(t table) []bar {
 	return bars
 }
 
-// label shortens a cell to what fits beside its bar.
+// label shortens a cell to what fits next to its bar.
 func label(cell string) string {
 	const longest = 58
 	text := strings.NewReplacer("*", "", "`", "").Replace(cell)

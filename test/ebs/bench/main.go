@@ -42,7 +42,7 @@ func run(ctx context.Context) error {
 	var counts string
 	flag.StringVar(&s.holdfast, "holdfast", "bin/holdfast", "the binary to measure")
 	flag.StringVar(&s.emulator, "emulator", "bin/ec2emu", "the emulator's binary")
-	flag.StringVar(&s.reference, "reference", "", "binary of the AWS EBS CSI driver, to measure beside it")
+	flag.StringVar(&s.reference, "reference", "", "binary of the AWS EBS CSI driver, to measure in the same run")
 	flag.StringVar(&counts, "volumes", "500,5000", "how many volumes, one table for each")
 	flag.IntVar(&s.workers, "workers", 100, "CSI calls at once")
 	flag.DurationVar(&s.deadline, "deadline", time.Minute, "of one CSI call")

@@ -59,7 +59,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.unmountAll(context.WithoutCancel(ctx))) }()
-	return s.tell(ctx)
+	return s.run(ctx)
 }
 
 // file is where the demonstration writes on a volume that is mounted.

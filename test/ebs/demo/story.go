@@ -51,7 +51,7 @@ func (s *story) say(format string, values ...any) {
 	fmt.Printf("%6.2fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, values...))
 }
 
-func (s *story) tell(ctx context.Context) error {
+func (s *story) run(ctx context.Context) error {
 	volume, err := s.create(ctx, "demo", nil)
 	if err != nil {
 		return err
@@ -237,7 +237,8 @@ func (s *story) unmount(ctx context.Context, volumeID, instance string) error {
 	return nil
 }
 
-// snapshot cuts the volume and asks, as Kubernetes does, until it can be restored.
+// snapshot takes a snapshot of the volume and repeats the call, as Kubernetes does, until
+// it can be restored.
 func (s *story) snapshot(ctx context.Context, volumeID string) (*csi.Snapshot, error) {
 	for {
 		snapshot, err := s.controller.Client.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{SourceVolumeId: volumeID, Name: "demo"})

@@ -43,7 +43,7 @@ func Pair() []Instance {
 	}
 }
 
-// Lab is an emulator and the drivers that were started beside it.
+// Lab is an emulator and the drivers that were started with it.
 type Lab struct {
 	options  Options
 	endpoint string // of EC2
@@ -159,8 +159,8 @@ func (l *Lab) All(ctx context.Context, i Instance, flags ...string) (*Process, e
 	return l.driver(ctx, "all-"+i.ID, "all", append(os.Environ(), credentials()...), append(own, flags...))
 }
 
-// Reference starts the controller of the AWS EBS CSI driver, to be measured
-// beside ours.
+// Reference starts the controller of the AWS EBS CSI driver, to measure it together
+// with ours.
 func (l *Lab) Reference(ctx context.Context, binary string) (*Process, error) {
 	directory := filepath.Join(l.options.Root, "reference")
 	if err := os.MkdirAll(directory, 0o750); err != nil {
@@ -176,7 +176,7 @@ func (l *Lab) Reference(ctx context.Context, binary string) (*Process, error) {
 	return l.serving(ctx, running, err, socket, directory)
 }
 
-// nodeFlags tell a node process where its instance's devices are.
+// nodeFlags are the flags for a node process with the paths of its instance's devices.
 func (l *Lab) nodeFlags(i Instance) []string {
 	machine := filepath.Join(l.options.Root, "ec2", "instances", i.ID)
 	return []string{

@@ -13,7 +13,7 @@ import (
 type Launch struct {
 	// Name is that of its directory and log.
 	Name string
-	// Mode is what stands before the flags: one word, or none.
+	// Mode is the argument before the flags: one word, or none.
 	Mode []string
 	// Environment is the whole environment of the process.
 	Environment []string
@@ -21,7 +21,7 @@ type Launch struct {
 	Flags []string
 	// User is who runs it, as user and group ID; 0 is root.
 	User uint32
-	// Offline has it run where there is no network, not even a loopback.
+	// Offline runs it without a network, even without a loopback.
 	Offline bool
 }
 
@@ -45,10 +45,11 @@ func (l *Lab) Launch(ctx context.Context, o Launch) (*Process, error) {
 // ControllerEnvironment is what a controller needs of an environment.
 func (l *Lab) ControllerEnvironment() []string { return append(os.Environ(), credentials()...) }
 
-// ControllerFlags tell a controller where EC2 is.
+// ControllerFlags are the flags for a controller with the address of EC2.
 func (l *Lab) ControllerFlags() []string { return []string{"--ec2-endpoint=" + l.endpoint} }
 
-// NodeFlags tell a node process which instance it is on, and where its devices are.
+// NodeFlags are the flags for a node process with its instance and the paths of its
+// devices.
 func (l *Lab) NodeFlags(i Instance) []string { return l.nodeFlags(i) }
 
 // Log is all that the process has printed.

@@ -53,7 +53,7 @@ func startIn(ctx context.Context, s surroundings, name, logDir, program string, 
 	}
 	p := &process{name: name, command: exec.CommandContext(context.WithoutCancel(ctx), program, arguments...), log: log, ended: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr, p.command.Env = log, log, environment
-	// A test that is cut off leaves no process behind.
+	// A test that is killed leaves no process behind.
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if s.user != 0 {
 		p.command.SysProcAttr.Credential = &syscall.Credential{Uid: s.user, Gid: s.user}
