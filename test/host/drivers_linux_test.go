@@ -36,8 +36,7 @@ func (m *machine) unit(file, text string) {
 	}
 }
 
-// What a driver does that does not come up is told by the commands, not only by
-// files that one has to know of.
+// The commands show why a driver does not start, not only its log files.
 func TestDrivers_areListedWithTheirUnits(t *testing.T) {
 	m := newMachine(t)
 	m.unit("crash.yaml", "name: crash.example\ncommand: [sh, -c, 'echo no such disk; exit 3']\nrestart: {first: 1h, longest: 1h}\n")
@@ -54,7 +53,7 @@ func TestDrivers_areListedWithTheirUnits(t *testing.T) {
 		t.Error(err)
 	}
 	m.saysAll("describe driver", said, "crash.yaml", "exit status 3", "no such disk")
-	if said, err = m.ask("get", "drivers", "nobody.example"); err == nil || !strings.Contains(said, "drivers.d") {
+	if said, err = m.ask("get", "drivers", "absent.example"); err == nil || !strings.Contains(said, "drivers.d") {
 		t.Errorf("a driver that is not known: %v\n%s", err, said)
 	}
 	said, _ = m.ask("get", "drivers", "-o", "yaml")

@@ -120,9 +120,9 @@ func TestExec_saysWhatToDo(t *testing.T) {
 	if want := "there is no claim default/data: make it with 'holdfast apply'"; code != 1 || !strings.Contains(stderr, want) {
 		t.Errorf("without a claim: %d, %q", code, stderr)
 	}
-	m.apply(strings.Replace(holdClaim, "provisioner: local.holdfast.dev", "provisioner: nobody.example", 1))
+	m.apply(strings.Replace(holdClaim, "provisioner: local.holdfast.dev", "provisioner: absent.example", 1))
 	code, _, stderr = m.holdfast("exec", "--timeout", "3s", "--name", "late", "--volume", "data:/srv/x", "--", "true")
-	if code != 1 || !strings.Contains(stderr, "its volumes are not in place") {
+	if code != 1 || !strings.Contains(stderr, "its volumes are not in path") {
 		t.Errorf("without a driver: %d, %q", code, stderr)
 	}
 	m.isReleased("late")
@@ -238,13 +238,13 @@ func TestHold_refusesDirectoriesThatAreInUse(t *testing.T) {
 	if err := os.Symlink(m.directory("other"), link); err != nil {
 		t.Fatal(err)
 	}
-	for place, want := range map[string]string{
+	for path, want := range map[string]string{
 		at: `the volume would hide "precious"`, "/proc": "something is mounted there already", link: "symbolic link",
 		at + "/none": "make it first", m.root + "/pods": "the host's own directory",
 	} {
-		code, _, stderr := m.holdfast("hold", "database", "--volume", "data:"+place)
+		code, _, stderr := m.holdfast("hold", "database", "--volume", "data:"+path)
 		if code == 0 || !strings.Contains(stderr, want) {
-			t.Errorf("at %s: %d, %q; want %q", place, code, stderr, want)
+			t.Errorf("at %s: %d, %q; want %q", path, code, stderr, want)
 		}
 	}
 	if pod := get[*corev1.Pod](m, "pods", "default", "database"); pod != nil {
@@ -344,7 +344,7 @@ spec:
 	}
 }
 
-// A volume that cannot be made is the reason why a hold is not in place: the
+// A volume that cannot be made is the reason why a hold is not in path: the
 // caller gets the driver's answer, not only that the claim is not bound.
 func TestExec_givesTheClaimsOwnError(t *testing.T) {
 	m := newMachine(t)

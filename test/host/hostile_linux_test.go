@@ -395,7 +395,7 @@ func TestFullDisk_existingVolumesContinue(t *testing.T) {
 		t.Errorf("apply: %v", err)
 	}
 	if err == nil {
-		m.until("the full disk is told about", 20*time.Second, func() bool {
+		m.until("an event reports the full disk", 20*time.Second, func() bool {
 			said := m.events("pvc", "late")
 			return strings.Contains(said, "no space left") || strings.Contains(said, "ResourceExhausted")
 		})

@@ -58,7 +58,7 @@ func TestLostStore_isRefusedAndRestored(t *testing.T) {
 		do   func(path string) error
 	}{
 		{"removed", os.Remove},
-		{"cut to nothing", func(path string) error { return os.Truncate(path, 0) }},
+		{"truncated to nothing", func(path string) error { return os.Truncate(path, 0) }},
 		{"never used", func(path string) error { emptyStore(t, path+".other"); return os.Rename(path+".other", path) }},
 	} {
 		t.Run(damage.name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestLostStore_isRefusedAndRestored(t *testing.T) {
 	}
 }
 
-// An older store in the place of the present one would forget what was made since.
+// An older store instead of the present one would forget what was made since.
 func TestLostStore_anOlderOneIsRefused(t *testing.T) {
 	m := newMachine(t)
 	m.start()

@@ -222,8 +222,7 @@ func get[T store.Object](m *machine, resource, namespace, name string) (none T) 
 	return object.(T)
 }
 
-// until waits for something that is told in words, and for limitOfTest at least:
-// the machine may be slow.
+// until waits for a condition, for limitOfTest at least: the machine may be slow.
 func (m *machine) until(what string, limit time.Duration, done func() bool) {
 	m.t.Helper()
 	limit = max(limit, limitOfTest)

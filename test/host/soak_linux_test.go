@@ -91,10 +91,10 @@ func TestSoak(t *testing.T) {
 	for i := range *soakOperations {
 		s.operate()
 		if i%25 == 24 {
-			s.settle()
+			s.verify()
 		}
 	}
-	s.settle()
+	s.verify()
 	t.Logf("%v, and %d kills", s.done, s.killed)
 	s.deleteAll()
 	s.awaitHost()
@@ -559,9 +559,9 @@ func (s *soak) deleteSnapshot() bool {
 	return true
 }
 
-// settle waits until everything is as the model says, and compares every
+// verify waits until everything is as the model says, and compares every
 // content and every mount.
-func (s *soak) settle() {
+func (s *soak) verify() {
 	s.t.Helper()
 	for name := range s.claims {
 		s.until(name+" is bound and has its size", time.Minute, func() bool { return s.isBound(name) && s.hasSize(name) })
@@ -583,18 +583,18 @@ func (s *soak) settle() {
 			wanted[filepath.Join(directory, s.claim(name+"-generic").Spec.VolumeName, "mount")] = true
 		}
 	}
-	mounted, lost := s.settleVolumes()
-	for _, place := range mounted {
-		wanted[place] = true
+	mounted, lost := s.verifyVolumes()
+	for _, path := range mounted {
+		wanted[path] = true
 	}
 	s.until("nothing else is mounted for a pod", time.Minute, func() bool {
-		return !slices.ContainsFunc(s.surplus(wanted), func(place string) bool {
-			return !slices.ContainsFunc(lost, func(dir string) bool { return strings.HasPrefix(place, dir) })
+		return !slices.ContainsFunc(s.surplus(wanted), func(path string) bool {
+			return !slices.ContainsFunc(lost, func(dir string) bool { return strings.HasPrefix(path, dir) })
 		})
 	})
-	for place := range wanted {
-		if !slices.Contains(s.mounts(), place) {
-			s.t.Fatalf("%s is not mounted\n%s", place, s.tail())
+	for path := range wanted {
+		if !slices.Contains(s.mounts(), path) {
+			s.t.Fatalf("%s is not mounted\n%s", path, s.tail())
 		}
 	}
 }
@@ -611,9 +611,9 @@ func (s *soak) hasSize(name string) bool {
 // surplus are the mounts for pods that the model does not know.
 func (s *soak) surplus(wanted map[string]bool) []string {
 	var found []string
-	for _, place := range s.mounts() {
-		if strings.HasPrefix(place, filepath.Join(s.root, "pods")+"/") && !wanted[place] {
-			found = append(found, place)
+	for _, path := range s.mounts() {
+		if strings.HasPrefix(path, filepath.Join(s.root, "pods")+"/") && !wanted[path] {
+			found = append(found, path)
 		}
 	}
 	return found

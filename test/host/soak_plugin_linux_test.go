@@ -164,16 +164,16 @@ func (s *soak) holdsOf(claim string) (holds []*corev1.Pod) {
 	return holds
 }
 
-// settleVolumes compares the engine's count of each volume with the host's holds,
+// verifyVolumes compares the engine's count of each volume with the host's holds,
 // and the content of each mount. It returns the mount points, and the directories
 // of holds that may be mounted because a Mount has no answer.
-func (s *soak) settleVolumes() (mounted, lost []string) {
+func (s *soak) verifyVolumes() (mounted, lost []string) {
 	s.t.Helper()
 	for name, volume := range s.volumes {
 		for _, pod := range s.wantHolds(name, volume) {
 			lost = append(lost, filepath.Join(s.root, "pods", string(pod.UID))+"/")
 		}
-		for id, place := range volume.mounts {
+		for id, path := range volume.mounts {
 			// A host that was killed publishes what a driver lost.
 			var answer said
 			s.always("mount "+id+" of "+name+" again", func() (err error) {
@@ -182,11 +182,11 @@ func (s *soak) settleVolumes() (mounted, lost []string) {
 				}
 				return err
 			})
-			data, err := os.ReadFile(filepath.Join(place, "content"))
-			if err != nil || answer.Mountpoint != place || string(data) != volume.content {
-				s.t.Fatalf("mount %s of %s is at %s and has %q, %v; want %q at %s\n%s", id, name, answer.Mountpoint, data, err, volume.content, place, s.tail())
+			data, err := os.ReadFile(filepath.Join(path, "content"))
+			if err != nil || answer.Mountpoint != path || string(data) != volume.content {
+				s.t.Fatalf("mount %s of %s is at %s and has %q, %v; want %q at %s\n%s", id, name, answer.Mountpoint, data, err, volume.content, path, s.tail())
 			}
-			mounted = append(mounted, place)
+			mounted = append(mounted, path)
 		}
 	}
 	return mounted, lost

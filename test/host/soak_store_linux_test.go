@@ -74,7 +74,7 @@ func (s *soak) newestBackup() uint64 {
 	return generations[0].Version
 }
 
-// putOlder puts the oldest backup in the place of the store by hand.
+// putOlder replaces the store by the oldest backup by hand.
 func (s *soak) putOlder() error {
 	generations, err := store.Generations(s.root, store.Options{})
 	if err != nil {

@@ -143,7 +143,7 @@ func TestVolumePlugin_servesAContainerEngine(t *testing.T) {
 
 // An engine that gets an error from Unmount counts the volume as mounted for
 // ever. A volume that stays busy for long is unmounted to the engine; its next
-// Mount works at once, in a place of its own.
+// Mount works at once, at a mount point of its own.
 func TestVolumePlugin_aVolumeThatStaysBusy(t *testing.T) {
 	m, e := withEngine(t)
 	e.does("Create", `{"Name":"web","Opts":{"size":"16Mi"}}`)
@@ -255,11 +255,11 @@ func TestVolumePlugin_createsAnewWhatIsBeingRemoved(t *testing.T) {
 	const create = `{"Name":"web","Opts":{"size":"16Mi"}}`
 	e.does("Create", create)
 	for round := range 4 {
-		place := e.does("Mount", `{"Name":"web","ID":"one"}`).Mountpoint
-		if _, err := os.Stat(filepath.Join(place, "file")); err == nil {
+		path := e.does("Mount", `{"Name":"web","ID":"one"}`).Mountpoint
+		if _, err := os.Stat(filepath.Join(path, "file")); err == nil {
 			t.Errorf("round %d: the volume has the file of the one before", round)
 		}
-		busy, err := os.Create(filepath.Join(place, "file"))
+		busy, err := os.Create(filepath.Join(path, "file"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,9 +84,9 @@ func TestWhy_aClassThatIsMissing(t *testing.T) {
 func TestWhy_aDriverThatIsNotThere(t *testing.T) {
 	m := newMachine(t)
 	m.start()
-	m.apply(classManifest("far", "nobody.example") + claimManifest("data", "far", "ReadWriteOnce") + podManifest("web", "data"))
-	m.whyUntil("pvc/data", "nobody.example", "not registered", "plugins_registry")
-	m.whyUntil("pod/web", "data", "nobody.example", "not registered")
+	m.apply(classManifest("far", "absent.example") + claimManifest("data", "far", "ReadWriteOnce") + podManifest("web", "data"))
+	m.whyUntil("pvc/data", "absent.example", "not registered", "plugins_registry")
+	m.whyUntil("pod/web", "data", "absent.example", "not registered")
 }
 
 func TestWhy_aClaimThatIsMissing(t *testing.T) {
@@ -103,8 +103,8 @@ func TestWhy_aRequestThatTheDriverRefuses(t *testing.T) {
 	m.whyUntil("pvc/shared", "CreateVolume InvalidArgument", "MULTI_NODE_MULTI_WRITER", "correct the parameters")
 }
 
-// A volume that cannot be mounted: what is in the way is named, and how often it
-// was tried.
+// A volume that cannot be mounted: the answer names the obstacle and the number of
+// attempts.
 func TestWhy_aVolumeThatCannotBeMounted(t *testing.T) {
 	m := newMachine(t)
 	m.start()

@@ -95,7 +95,7 @@ func TestCrash_everyPoint(t *testing.T) {
 	}
 }
 
-// comesBack repeats what was cut off. The claim has what it had, and the line
+// comesBack repeats a run that crashed. The claim has its content, and the line
 // of the crashed run if that came so far; the scratch volume is new.
 func (m *machine) comesBack(arguments []string, lines int) {
 	m.t.Helper()

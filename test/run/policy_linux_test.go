@@ -39,8 +39,8 @@ func listOf(mode string) string {
 	return ", annotations: {inline.policy.holdfast.dev/" + mode + ": other.csi.example}"
 }
 
-// The rules of inline volumes hold without a host as they do beside one; what
-// they refuse leaves nothing behind.
+// The rules of inline volumes apply without a host as they do next to one; a refused
+// volume leaves nothing behind.
 func TestPolicy_refusesInlineVolumes(t *testing.T) {
 	cases := []struct {
 		name, namespace, driver string
@@ -83,7 +83,7 @@ func TestPolicy_warnsAndAudits(t *testing.T) {
 	}
 }
 
-// What an earlier run stored holds for a pod whose manifest does not say it again.
+// Labels that an earlier run stored apply to a pod whose manifest does not repeat them.
 func TestPolicy_isThatOfTheNamespaceThatIsThere(t *testing.T) {
 	m := newMachine(t)
 	whole := scratchPod(listOf("enforce"), "")

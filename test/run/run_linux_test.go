@@ -60,7 +60,7 @@ func newMachine(t *testing.T) *machine {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run make test")
 	}
-	// A short path: it holds sockets, and the name of a test can be long.
+	// A short path: it has sockets, and the name of a test can be long.
 	directory, err := os.MkdirTemp("", "hf") //nolint:usetesting // a socket has no room in the path of t.TempDir
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +276,7 @@ func TestRun_growsAClaimWhoseRequestGrew(t *testing.T) {
 		t.Errorf("the filesystem has %d MiB, before it had %d", after, before)
 	}
 	if !strings.Contains(large.stderr, "claim default/data: expand 64Mi → 256Mi") {
-		t.Errorf("the expansion is not told:\n%s", large.stderr)
+		t.Errorf("the expansion is not reported:\n%s", large.stderr)
 	}
 	r := m.run(nil, "-f", m.write(pod("64Mi", script, "")))
 	if r.code != 1 || !strings.Contains(r.stderr, "a volume cannot shrink: it has 256Mi") {
