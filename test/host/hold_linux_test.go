@@ -122,7 +122,7 @@ func TestExec_saysWhatToDo(t *testing.T) {
 	}
 	m.apply(strings.Replace(holdClaim, "provisioner: local.holdfast.dev", "provisioner: absent.example", 1))
 	code, _, stderr = m.holdfast("exec", "--timeout", "3s", "--name", "late", "--volume", "data:/srv/x", "--", "true")
-	if code != 1 || !strings.Contains(stderr, "its volumes are not in path") {
+	if code != 1 || !strings.Contains(stderr, "its volumes are not in place") {
 		t.Errorf("without a driver: %d, %q", code, stderr)
 	}
 	m.isReleased("late")
@@ -344,7 +344,7 @@ spec:
 	}
 }
 
-// A volume that cannot be made is the reason why a hold is not in path: the
+// A volume that cannot be made is the reason why a hold is not ready: the
 // caller gets the driver's answer, not only that the claim is not bound.
 func TestExec_givesTheClaimsOwnError(t *testing.T) {
 	m := newMachine(t)
