@@ -13,18 +13,16 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/linux/pidfd"
 )
 
-// process is a running driver. It has a pidfd because process IDs are reused
-// (pidfd_open(2)).
+// process is a running driver.
 type process struct {
-	pid    int
-	start  uint64
-	handle *os.File
-	child  *exec.Cmd // nil for one that an earlier host started
+	*pidfd.Process
+	child *exec.Cmd // nil for one that an earlier host started
 }
 
 // firstOther is the first descriptor after the standard ones.
@@ -48,29 +46,11 @@ func launch(command *exec.Cmd, account string) (*process, error) {
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	p, err := openProcess(command.Process.Pid)
-	if err != nil {
+	found, err := pidfd.Find(command.Process.Pid, 0)
+	if found == nil {
 		return nil, errors.Join(err, command.Process.Kill(), command.Wait())
 	}
-	p.child = command
-	return p, nil
-}
-
-// openProcess opens a pidfd. It reads the start time afterwards, which is that of
-// the process behind the pidfd unless that process has ended.
-func openProcess(pid int) (*process, error) {
-	descriptor, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open process %d: %w", pid, err)
-	}
-	if err := unix.SetNonblock(descriptor, true); err != nil {
-		return nil, errors.Join(err, unix.Close(descriptor))
-	}
-	p := &process{pid: pid, handle: os.NewFile(uintptr(descriptor), "pidfd")}
-	if p.start, err = startOf(pid); err != nil {
-		return nil, errors.Join(err, p.handle.Close())
-	}
-	return p, nil
+	return &process{Process: found, child: command}, nil
 }
 
 // adopt opens the process of a record; nil if it has ended.
@@ -82,16 +62,11 @@ func adopt(known processRecord) (*process, error) {
 			return nil, err
 		}
 	}
-	p, err := openProcess(pid)
-	switch {
-	case errors.Is(err, unix.ESRCH), errors.Is(err, os.ErrNotExist):
-		return nil, nil
-	case err != nil:
+	found, err := pidfd.Find(pid, known.Start)
+	if found == nil {
 		return nil, err
-	case known.Start != 0 && p.start != known.Start:
-		return nil, p.handle.Close() // the process ID was reused
 	}
-	return p, nil
+	return &process{Process: found}, nil
 }
 
 // findToken returns the ID of the process that has a token in its environment, 0 if
@@ -121,68 +96,16 @@ func findToken(token string) (int, error) {
 
 // isChildOf reports whether a process has inherited the token from its parent.
 func isChildOf(pid int, token string) bool {
-	fields, err := statOf(pid)
+	stat, err := pidfd.StatOf(strconv.Itoa(pid))
 	if err != nil {
 		return false
 	}
-	environment, err := os.ReadFile(filepath.Join("/proc", fields[parentField], "environ"))
+	environment, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(stat.Parent), "environ"))
 	return err == nil && bytes.Contains(environment, []byte(tokenVariable+"="+token))
 }
 
-// Fields of /proc/PID/stat after the command's name (proc_pid_stat(5), 4 and 22).
-const (
-	parentField = 1
-	startField  = 19
-)
-
-func statOf(pid int) ([]string, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return nil, err
-	}
-	// The command's name is in parentheses and may have any character.
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) <= startField {
-		return nil, fmt.Errorf("process %d: its state cannot be read", pid)
-	}
-	return fields, nil
-}
-
-func startOf(pid int) (uint64, error) {
-	fields, err := statOf(pid)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseUint(fields[startField], 10, 64)
-}
-
 // exited returns nil when the process has ended, or the context's error.
-func (p *process) exited(ctx context.Context) error {
-	connection, err := p.handle.SyscallConn()
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = p.handle.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	for ctx.Err() == nil {
-		err = errors.Join(p.handle.SetReadDeadline(time.Time{}), connection.Read(hasEnded))
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // of this context, or of one before
-		case err != nil:
-			return fmt.Errorf("wait for process %d: %w", p.pid, err)
-		default:
-			return nil
-		}
-	}
-	return ctx.Err()
-}
-
-// hasEnded reports whether a descriptor's process has ended: it is readable then.
-func hasEnded(descriptor uintptr) bool {
-	events := []unix.PollFd{{Fd: int32(descriptor), Events: unix.POLLIN}} //nolint:gosec // a descriptor is small
-	n, err := unix.Poll(events, 0)
-	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
-}
+func (p *process) exited(ctx context.Context) error { return p.Wait(ctx) }
 
 // reap waits for a child and describes how the process ended.
 func (p *process) reap() string {
@@ -193,28 +116,15 @@ func (p *process) reap() string {
 	return p.child.ProcessState.String()
 }
 
-// signal sends SIGTERM or SIGKILL to this process. It is not an error if the process
-// has ended.
+// signal sends SIGTERM or SIGKILL to the process.
 func (p *process) signal(kill bool) error {
-	connection, err := p.handle.SyscallConn()
-	if err != nil {
-		return err
-	}
-	number := unix.SIGTERM
 	if kill {
-		number = unix.SIGKILL
+		return p.Signal(unix.SIGKILL)
 	}
-	var sent error
-	err = connection.Control(func(descriptor uintptr) {
-		sent = unix.PidfdSendSignal(int(descriptor), number, nil, 0) //nolint:gosec // a descriptor is small
-	})
-	if errors.Is(sent, unix.ESRCH) {
-		sent = nil // it has ended
-	}
-	return errors.Join(err, sent)
+	return p.Signal(unix.SIGTERM)
 }
 
-func (p *process) close() { _ = p.handle.Close() }
+func (p *process) close() { _ = p.Close() }
 
 // chownTo changes the owner of a directory, but not of its contents, to an account,
 // or to this process's user if account is empty.

@@ -75,7 +75,7 @@ func (r *runner) launch(ctx context.Context, unit *Unit, slot int) (*instance, e
 		r.drop(one)
 		return nil, fmt.Errorf("start %s: %w", unit.Command[0], err)
 	}
-	one.PID, one.Start = one.process.pid, one.process.start
+	one.PID, one.Start = one.process.PID(), one.process.Start()
 	r.record.Processes[len(r.record.Processes)-1] = one.processRecord
 	r.save() // if this fails, the token finds the process
 	return one, nil
@@ -166,7 +166,7 @@ func (r *runner) adopt(ctx context.Context) {
 		if found == nil {
 			continue
 		}
-		one.PID, one.Start = found.pid, found.start
+		one.PID, one.Start = found.PID(), found.Start()
 		r.record.Processes = append(r.record.Processes, one)
 		r.supervisor.options.Logger.Info("driver taken over", "unit", r.name, "pid", one.PID)
 		r.attend(ctx, &instance{processRecord: one, process: found}, r.record.Unit.Register)

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/linux/pidfd"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
@@ -322,11 +323,11 @@ func TestRun_findsAProcessWhoseNumberWasNotWrittenDown(t *testing.T) {
 }
 
 func TestAdopt_leavesAProcessAloneThatHasTheNumberByNow(t *testing.T) {
-	self, err := startOf(os.Getpid())
+	self, err := pidfd.StatOf("self")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := adopt(processRecord{PID: os.Getpid(), Start: self - 1})
+	found, err := adopt(processRecord{PID: os.Getpid(), Start: self.Start - 1})
 	if found != nil || err != nil {
 		t.Errorf("%v, %v", found, err)
 	}

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/durable"
 	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
+	"github.com/holdfast-csi/holdfast/internal/linux/pidfd"
 )
 
 // Inspect returns the container's state, and its shim if that runs: the caller waits
@@ -78,16 +79,11 @@ func (s Shim) adopt(root *os.Root) (State, *Process, error) {
 	if state.PID == 0 || state.BootID != s.BootID {
 		return state, nil, ErrBusy
 	}
-	pidfd, err := unix.PidfdOpen(state.PID, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return state, nil, ErrBusy // it has just ended, and lets the lock go
+	process, err := pidfd.Find(state.PID, state.Birth)
+	if process == nil {
+		return state, nil, errors.Join(ErrBusy, err) // it has just ended, and releases the lock
 	}
-	process := newProcess(pidfd, state.PID)
-	birth, err := inside.BirthOf(strconv.Itoa(state.PID))
-	if err != nil || birth != state.Birth {
-		return state, nil, errors.Join(ErrBusy, process.Close())
-	}
-	return state, process, nil
+	return state, &Process{process}, nil
 }
 
 // Start starts the next attempt: the first, the one after an end, or the same again
@@ -158,8 +154,9 @@ func (p *Process) abandon(root *os.Root) error {
 // end kills the shim and waits up to endLimit for its end.
 func (p *Process) end() error {
 	_ = p.Signal(unix.SIGKILL)
-	_ = p.file.SetReadDeadline(time.Now().Add(endLimit))
-	p.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+	defer cancel()
+	p.await(ctx)
 	return p.Close()
 }
 
@@ -254,23 +251,23 @@ func fork(files []*os.File) (*Process, error) {
 	// What this process was given by who started it is not for containers. Go's
 	// own descriptors are closed anyway; an older kernel leaves the others open.
 	_ = unix.CloseRange(firstOther, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
-	pidfd := -1
+	descriptor := -1
 	// Not os.Executable: see prepare.
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"holdfast", ChildCommand}, &syscall.ProcAttr{
 		Dir: "/", Env: shimEnvironment(), Files: descriptors,
 		Sys: &syscall.SysProcAttr{
 			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
 			Setsid:     true, // no terminal, and no signal that is meant for the host's group
-			PidFD:      &pidfd,
+			PidFD:      &descriptor,
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if pidfd < 0 {
+	if descriptor < 0 {
 		return nil, errors.New("this kernel gives no process descriptors (Linux 5.4 does)")
 	}
-	return newProcess(pidfd, pid), nil
+	return &Process{pidfd.New(descriptor, pid)}, nil
 }
 
 // shimEnvironment keeps the shim's own memory low. It hardly allocates, and a
@@ -278,56 +275,19 @@ func fork(files []*os.File) (*Process, error) {
 // none before the limit.
 func shimEnvironment() []string { return []string{"GOGC=off", "GOMEMLIMIT=8MiB", "GOMAXPROCS=1"} }
 
-// Process is a running shim.
-type Process struct {
-	file *os.File
-	pid  int
-}
-
-func newProcess(pidfd, pid int) *Process {
-	_ = unix.SetNonblock(pidfd, true) // lets the runtime's poller wait for it: no thread for each process
-	return &Process{file: os.NewFile(uintptr(pidfd), "pidfd"), pid: pid}
-}
-
-// PID is the shim's number, for people.
-func (p *Process) PID() int { return p.pid }
-
-// Signal sends a signal to the shim: it passes it on to the command, except for
-// SIGKILL, which ends the container. A shim that has ended is not an error.
-func (p *Process) Signal(signal unix.Signal) error {
-	raw, err := p.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = unix.PidfdSendSignal(int(fd), signal, nil, 0) }); err != nil {
-		return err
-	}
-	if errors.Is(failed, unix.ESRCH) {
-		return nil
-	}
-	return failed
-}
+// Process is a running shim. It passes a signal on to the command, except for
+// SIGKILL, which ends the container.
+type Process struct{ *pidfd.Process }
 
 // Wait returns true when the shim, and with it everything in the container, has
 // ended, and false when Close was called before.
-func (p *Process) Wait() bool {
-	raw, err := p.file.SyscallConn()
-	if err != nil {
+func (p *Process) Wait() bool { return p.await(context.Background()) }
+
+// await also collects a shim that is a child of this process.
+func (p *Process) await(ctx context.Context) bool {
+	if p.Process.Wait(ctx) != nil {
 		return false
 	}
-	err = raw.Read(func(fd uintptr) bool {
-		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(ready, 0)
-		if err != nil || n == 0 {
-			return false
-		}
-		// A child of this process is collected; another's is its parent's.
-		_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
-		return true
-	})
-	return err == nil
+	p.Reap()
+	return true
 }
-
-// Close lets the shim continue alone.
-func (p *Process) Close() error { return p.file.Close() }

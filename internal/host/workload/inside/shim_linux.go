@@ -6,13 +6,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/linux/pidfd"
 )
 
 // drainTimeout is how long output is waited for when nothing is left in the
@@ -39,8 +38,8 @@ func openShim(o ShimOrder) (*shim, error) {
 	if now.Phase != Starting {
 		return nil, fmt.Errorf("the container's state is %q; want %q", now.Phase, Starting)
 	}
-	// The /proc in sight is still the machine's: it tells the number that the
-	// host knows this process by.
+	// /proc is still the machine's: it has the process ID by which the host knows
+	// this process.
 	self, err := os.Readlink("/proc/self")
 	if err != nil {
 		return nil, err
@@ -48,9 +47,11 @@ func openShim(o ShimOrder) (*shim, error) {
 	if _, err := fmt.Sscan(self, &now.PID); err != nil {
 		return nil, err
 	}
-	if now.Birth, err = BirthOf("self"); err != nil {
+	stat, err := pidfd.StatOf("self")
+	if err != nil {
 		return nil, err
 	}
+	now.Birth = stat.Start
 	logs, err := newLogWriter(o.Logs, now.Attempt, o.LogLimit)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
@@ -163,21 +164,4 @@ func (o *streams) finish() {
 	_ = o.readStdout.SetReadDeadline(deadline)
 	_ = o.readStderr.SetReadDeadline(deadline)
 	o.pumps.Wait()
-}
-
-// BirthOf reads a process' start time (proc_pid_stat(5), field 22).
-func BirthOf(pid string) (uint64, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, found := strings.Cut(string(data), ") ") // the name may have spaces, not this
-	if last := strings.LastIndex(string(data), ") "); found && last >= 0 {
-		rest = string(data)[last+2:]
-	}
-	fields := strings.Fields(rest)
-	if len(fields) < 20 {
-		return 0, fmt.Errorf("/proc/%s/stat: unexpected content", pid)
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
 }
