@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +41,9 @@ import (
 // some seconds.
 const timeout = time.Minute
 
+// processAgent begins the user agents of processes under test.
+const processAgent = "process/"
+
 const pollEvery = 5 * time.Millisecond
 
 // Namespace is where the process under test lives, and Intents that of its intents.
@@ -61,6 +65,9 @@ type Cluster struct {
 	// Reactions see their requests, too.
 	Core      kubernetes.Interface
 	Snapshots snapshot.Interface
+
+	started   atomic.Int64 // processes
+	processes sync.Map     // Request.Process by *cluster.Env
 
 	events *recorder
 	ctx    context.Context
@@ -95,12 +102,14 @@ func (c *Cluster) clients() (kubernetes.Interface, snapshot.Interface) {
 }
 
 // narrowClients are those of the process under test.
-func (c *Cluster) narrowClients() cluster.Clients {
-	core, err := api.NewKubernetes(c.config())
+func (c *Cluster) narrowClients(process string) cluster.Clients {
+	config := c.config()
+	config.UserAgent = processAgent + process
+	core, err := api.NewKubernetes(config)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	snapshots, err := api.NewSnapshots(c.config())
+	snapshots, err := api.NewSnapshots(config)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -114,18 +123,28 @@ func (c *Cluster) config() *rest.Config {
 // NewEnv makes what a process starts with: empty caches, a new connection. A
 // test of a restart gives its second controller a second Env.
 func (c *Cluster) NewEnv() *cluster.Env {
-	clients := c.narrowClients()
+	process := fmt.Sprint(c.started.Add(1))
+	clients := c.narrowClients(process)
 	logger := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
 		logger = slog.New(slog.NewTextHandler(&lines{c.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	return &cluster.Env{
+	env := &cluster.Env{
 		Driver: c.Driver.Name, Clients: clients, Set: cluster.NewSet(clients, c.Driver.Name, Namespace, logger),
 		CSI:      c.connect(c.Driver.Intercept, logger),
 		Recorder: c.events, Namespace: Namespace, Intents: Intents, Timeout: timeout, Workers: 10,
 		Retry:  work.Retry{Start: 5 * time.Millisecond, Max: 50 * time.Millisecond},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	}
+	c.processes.Store(env, process)
+	return env
+}
+
+// Process is the Request.Process of what an Env's clients send.
+func (c *Cluster) Process(env *cluster.Env) string {
+	process, _ := c.processes.Load(env)
+	name, _ := process.(string)
+	return name
 }
 
 // UseInstance has a process call the driver's instance on one node.

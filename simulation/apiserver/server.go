@@ -25,13 +25,15 @@ type Request struct {
 	Subresource     string // "" or "status"
 	Namespace, Name string
 	Body            []byte
-	version         string
-	patchType       types.PatchType
-	selector        string
-	only            string // name of the field selector metadata.name, the only one that all kinds have
-	page            page
-	since           uint64
-	initialEvents   bool
+	// Process is that of the Env whose clients sent the request; "" for the test's.
+	Process       string
+	version       string
+	patchType     types.PatchType
+	selector      string
+	only          string // name of the field selector metadata.name, the only one that all kinds have
+	page          page
+	since         uint64
+	initialEvents bool
 }
 
 func (r Request) collection() string { return r.Group + "/" + r.Resource }
@@ -121,6 +123,10 @@ func parse(r *http.Request) (Request, error) {
 	q.patchType = types.PatchType(r.Header.Get("Content-Type"))
 	q.Verb = verb(r.Method, q.Name, query.Get("watch"))
 	var err error
+	q.Process, _ = strings.CutPrefix(r.UserAgent(), processAgent)
+	if q.Process == r.UserAgent() {
+		q.Process = ""
+	}
 	q.Body, err = io.ReadAll(r.Body)
 	return q, err
 }

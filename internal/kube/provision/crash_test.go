@@ -42,7 +42,8 @@ func (c *crashed) Handle(_ context.Context, r slog.Record) error {
 }
 
 // mortal starts a provisioner that dies at a point: from then on it does nothing
-// more, and what it wanted to write at its end is lost. bury ends it.
+// more, and what it wanted to write at its end is lost, also a request that arrives
+// after the process has ended. bury ends it.
 func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (death *crashed, bury func()) {
 	w.t.Helper()
 	points, err := failpoint.Parse("provision/" + point + "=error")
@@ -50,7 +51,11 @@ func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (de
 		w.t.Fatal(err)
 	}
 	death = &crashed{seen: make(chan struct{})}
+	var process atomic.Pointer[string]
 	w.React("*", "*", func(q apiserver.Request) error {
+		if own := process.Load(); own == nil || q.Process != *own {
+			return nil
+		}
 		if death.dead.Load() && q.Verb != "list" && q.Verb != "watch" {
 			return errors.New("the process is dead")
 		}
@@ -58,13 +63,16 @@ func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (de
 	})
 	w.dead.Store(&death.dead)
 	options := append([]func(*cluster.Env, *Options){func(env *cluster.Env, o *Options) {
+		own := w.Process(env)
+		process.Store(&own)
 		env.Failpoints, env.Logger = points, slog.New(death)
 		o.ForgetAfter = time.Hour
 	}}, change...)
 	_, stop := w.run(options...)
 	return death, func() {
 		stop()
-		death.dead.Store(false)
+		death.dead.Store(true)
+		w.dead.CompareAndSwap(&death.dead, nil)
 	}
 }
 
