@@ -106,6 +106,6 @@ bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/sim
 $(KUBERNETES_BIN)/simulated: $(wildcard test/simulated/*.go simulation/csidriver/*.go)
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./test/simulated
 
-# An EC2 beside the cluster.
+# The EC2 emulator, which runs outside the cluster.
 $(KUBERNETES_BIN)/ec2emu: $(shell find cmd/ec2emu simulation/ec2emu -name '*.go' -not -name '*_test.go')
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./cmd/ec2emu

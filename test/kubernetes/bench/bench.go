@@ -24,7 +24,7 @@ import (
 	"github.com/holdfast-csi/holdfast/test/kubernetes/cluster"
 )
 
-// namespace holds what the storms make.
+// namespace is the namespace of the storms' objects.
 const namespace = "bench"
 
 // bench is a cluster to measure on.
@@ -37,7 +37,7 @@ type bench struct {
 	snapshots snapshot.Interface
 }
 
-// on runs measurements on a cluster of their own.
+// on runs measurements on a new cluster.
 func on(ctx context.Context, s settings, measure func(context.Context, *bench) ([]row, error)) (rows []row, err error) {
 	dir, err := os.MkdirTemp(s.scratch, "holdfast-bench-")
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *bench) system(ctx context.Context, name string, commands [][]string) (*
 	return m, err
 }
 
-// addToNode says that the driver is on a node, as its kubelet would.
+// addToNode adds the driver to a CSINode, as the kubelet does.
 func (b *bench) addToNode(ctx context.Context, node, driver string) error {
 	nodes := b.client.StorageV1().CSINodes()
 	for {
@@ -174,8 +174,8 @@ func (b *bench) systems(ctx context.Context) (ours, other *system, err error) {
 	return ours, other, err
 }
 
-// writeAuditPolicy has the API server log the writes of the systems, and
-// nothing else: the log must not be what is measured.
+// writeAuditPolicy makes the API server log only the writes of the systems, so that the
+// log does not distort the measurement.
 func writeAuditPolicy(dir string) (string, error) {
 	policy := map[string]any{
 		"apiVersion": "audit.k8s.io/v1", "kind": "Policy",

@@ -26,18 +26,18 @@ func of[L runtime.Object](client interface {
 	}
 }
 
-// condition tells whether an object has got where it should. gone says that it
-// is the last state of one that is no more.
+// condition reports whether an object has the desired state. gone is set for the last
+// state of a deleted object.
 type condition func(object metav1.Object, gone bool) bool
 
-// arrivals counts objects, each once, however often the watch breaks.
+// arrivals counts the objects that meet a condition, each once, also if the watch breaks.
 type arrivals struct {
 	mu      sync.Mutex
 	got     map[string]bool
 	changed chan struct{} // has room for one
 }
 
-// follow begins to count what meets the condition from now on, until ctx ends.
+// follow starts to count the objects that meet the condition, until ctx ends.
 func follow(ctx context.Context, objects source, there condition) (*arrivals, error) {
 	a := &arrivals{got: map[string]bool{}, changed: make(chan struct{}, 1)}
 	look := func(item any, gone bool) {
@@ -79,12 +79,12 @@ func (a *arrivals) count() int {
 	return len(a.got)
 }
 
-// await returns when n objects have got there.
+// await returns when n objects meet the condition.
 func (a *arrivals) await(ctx context.Context, n int) error {
 	for a.count() < n {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d got there: %w", a.count(), n, context.Cause(ctx))
+			return fmt.Errorf("%d of %d objects have the desired state: %w", a.count(), n, context.Cause(ctx))
 		case <-a.changed:
 		}
 	}

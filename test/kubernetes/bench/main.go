@@ -1,7 +1,7 @@
 // Command bench measures Holdfast on the test cluster: storms of claims and of
 // attachments, memory with few and with many objects, requests to the API
-// server, and how long a pod waits for its volume. Like test/bench it measures a
-// named alternative in the same run where it is given one (-alternative).
+// server, and how long a pod waits for its volume. Like test/bench it can measure a
+// named alternative in the same run (-alternative).
 package main
 
 import (
@@ -33,9 +33,9 @@ type settings struct {
 	claims     int
 	objects    int
 	pods       int
-	settle     time.Duration
+	idleTime   time.Duration
 	latency    time.Duration
-	// alternatives are command lines, each a process of the same work; they get
+	// alternatives are the command lines of processes that do the same work. Each gets
 	// --csi-address and --kubeconfig.
 	alternatives list
 	alternative  string // what the table calls them
@@ -88,7 +88,7 @@ func parse() (s settings, report string, err error) {
 	flag.IntVar(&s.claims, "claims", 1000, "claims and attachments of a storm")
 	flag.IntVar(&s.objects, "objects", 10000, "objects of each kind when memory is measured")
 	flag.IntVar(&s.pods, "pods", 20, "pods that are started one after another; the median counts")
-	flag.DurationVar(&s.settle, "settle", time.Minute, "how long processes are idle before their memory is read")
+	flag.DurationVar(&s.idleTime, "idle", time.Minute, "how long processes are idle before their memory is read")
 	flag.DurationVar(&s.latency, "latency", 0, "how long the simulated driver takes for a call")
 	flag.Var(&s.alternatives, "alternative", "`COMMAND LINE` of a process to measure in the same run; repeated, all together do the work")
 	flag.StringVar(&s.alternative, "alternative-name", "the alternative", "what the table calls those processes")
@@ -131,12 +131,12 @@ func measure(ctx context.Context, s settings) ([]row, error) {
 	return rows, nil
 }
 
-// say tells how far it is.
+// say reports progress.
 func say(format string, arguments ...any) {
 	fmt.Fprintf(os.Stderr, "bench: %s\n", fmt.Sprintf(format, arguments...))
 }
 
-// measureSize is the binary as it is shipped.
+// measureSize measures the binary as it is shipped.
 func measureSize(_ context.Context, s settings) ([]row, error) {
 	info, err := os.Stat(s.holdfast)
 	if err != nil {

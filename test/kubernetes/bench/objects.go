@@ -10,9 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// measureObjects measures memory with many objects: as the work left it, after
-// a restart, of the alternative beside the same objects, and of a node's
-// container.
+// measureObjects measures memory with many objects: after the objects were created,
+// after a restart, of the alternative with the same objects, and of a node's container.
 func measureObjects(ctx context.Context, s settings) ([]row, error) {
 	return on(ctx, s, func(ctx context.Context, b *bench) (rows []row, err error) {
 		ours, other, err := b.systems(ctx)
@@ -26,14 +25,14 @@ func measureObjects(ctx context.Context, s settings) ([]row, error) {
 		if rows, err = b.fill(ctx, ours); err != nil {
 			return nil, err
 		}
-		after, err := ours.idle(ctx, s.settle)
+		after, err := ours.idle(ctx, s.idleTime)
 		if err != nil {
 			return nil, err
 		}
 		if err := errors.Join(ours.stopControllers(), ours.startControllers()); err != nil {
 			return nil, err
 		}
-		again, err := ours.idle(ctx, s.settle)
+		again, err := ours.idle(ctx, s.idleTime)
 		if err != nil {
 			return nil, err
 		}
@@ -43,39 +42,39 @@ func measureObjects(ctx context.Context, s settings) ([]row, error) {
 			alternative: "four sidecars of upstream*", measured: "799 MiB", aim: "≤ 190 MiB",
 		}
 		if other != nil {
-			theirs, err := b.beside(ctx, other)
+			theirs, err := b.idleAmong(ctx, other)
 			if err != nil {
 				return nil, err
 			}
 			restarted.against(s, theirs.memory(), float64(again.rss), float64(theirs.rss))
 		}
-		rows = append(rows, restarted, row{work: "— as the making of those objects left it", holdfast: after.memory(), aim: "≤ 190 MiB"})
+		rows = append(rows, restarted, row{work: "— after the objects were created", holdfast: after.memory(), aim: "≤ 190 MiB"})
 		return b.nodeAmong(ctx, rows, what)
 	})
 }
 
-// beside starts a system among the objects of another.
-func (b *bench) beside(ctx context.Context, m *system) (u used, err error) {
+// idleAmong measures an idle system with the objects of another.
+func (b *bench) idleAmong(ctx context.Context, m *system) (u used, err error) {
 	if err := m.start(b.s); err != nil {
 		return used{}, err
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
-	return m.idle(ctx, b.s.settle)
+	return m.idle(ctx, b.s.idleTime)
 }
 
-// nodeAmong adds the container of a node, on which none of the objects is.
+// nodeAmong adds the container of a node that has none of the objects.
 func (b *bench) nodeAmong(ctx context.Context, rows []row, what string) ([]row, error) {
 	if err := b.install(ctx); err != nil {
 		return nil, err
 	}
-	u, err := b.settled(ctx)
+	u, err := b.idleContainer(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return append(rows, row{work: "node container, backend local, " + what + " of others in the cluster", holdfast: u.memory()}), nil
 }
 
-// fill makes the objects, by the work that they come from.
+// fill creates the objects, by the operations that are measured.
 func (b *bench) fill(ctx context.Context, m *system) ([]row, error) {
 	n := b.s.objects
 	var rows []row

@@ -22,7 +22,7 @@ const (
 	podImage = "docker.io/library/busybox:latest"
 )
 
-// install gives the cluster the driver, from the chart as it is.
+// install installs the driver with the chart's defaults.
 func (b *bench) install(ctx context.Context) error {
 	if err := b.cluster.ImportImage(ctx, b.s.image); err != nil {
 		return err
@@ -36,8 +36,8 @@ func (b *bench) install(ctx context.Context) error {
 	return nil
 }
 
-// container is the usage of the driver's process on a node, which is all that
-// the chart runs there.
+// container returns the usage of the driver's process on a node, the only process of
+// the chart there.
 func (b *bench) container(ctx context.Context, node string) (used, error) {
 	text, err := b.cluster.OnNode(ctx, node, "pgrep", "--exact", "holdfast")
 	if err != nil {
@@ -53,24 +53,24 @@ func (b *bench) container(ctx context.Context, node string) (used, error) {
 	})
 }
 
-// settled waits and reads the usage of the first node's container then.
-func (b *bench) settled(ctx context.Context) (used, error) {
+// idleContainer waits for the idle time and returns the usage of the first node's container.
+func (b *bench) idleContainer(ctx context.Context) (used, error) {
 	select {
 	case <-ctx.Done():
 		return used{}, ctx.Err()
-	case <-time.After(b.s.settle):
+	case <-time.After(b.s.idleTime):
 		return b.container(ctx, b.cluster.Nodes[0])
 	}
 }
 
-// measurePods measures the driver's container, and pods with volumes of it
-// beside pods with an emptyDir.
+// measurePods measures the driver's container, and compares pods with its volumes and
+// pods with an emptyDir.
 func measurePods(ctx context.Context, s settings) ([]row, error) {
 	return on(ctx, s, func(ctx context.Context, b *bench) ([]row, error) {
 		if err := b.install(ctx); err != nil {
 			return nil, err
 		}
-		idle, err := b.settled(ctx)
+		idle, err := b.idleContainer(ctx)
 		if err != nil {
 			return nil, err
 		}

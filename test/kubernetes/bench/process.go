@@ -18,7 +18,7 @@ import (
 // stopTimeout is what a process gets between SIGTERM and SIGKILL.
 const stopTimeout = 20 * time.Second
 
-// process is a program that runs beside the cluster.
+// process is a program that runs on the machine, outside the cluster.
 type process struct {
 	name  string
 	cmd   *exec.Cmd
@@ -26,8 +26,8 @@ type process struct {
 	log   *os.File
 }
 
-// startProcess runs a program until stop, or until this one ends. Its output is
-// in dir.
+// startProcess runs a program until stop, or until this process ends. It writes the
+// output to a file in dir.
 func startProcess(dir, name, path string, args ...string) (*process, error) {
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -47,7 +47,7 @@ func startProcess(dir, name, path string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// stop ends it, and tells if it had ended by itself.
+// stop ends the process. It returns an error if the process had ended by itself.
 func (p *process) stop() error {
 	defer func() { _ = p.log.Close() }()
 	select {
@@ -66,7 +66,7 @@ func (p *process) stop() error {
 	}
 }
 
-// used is what a process has taken of the machine.
+// used is the memory and CPU time of a process.
 type used struct {
 	rss, anonymous int64 // bytes
 	cpu            time.Duration
@@ -76,14 +76,14 @@ func (u used) add(v used) used {
 	return used{u.rss + v.rss, u.anonymous + v.anonymous, u.cpu + v.cpu}
 }
 
-// memory is all that is resident; what is not anonymous is pages of the binary,
-// which the kernel can drop and which processes of one file share.
+// memory formats the resident memory. Its part that is not anonymous is pages of the
+// binary, which the kernel can drop and which processes of the same file share.
 func (u used) memory() string {
 	return fmt.Sprintf("%.1f MiB (%.1f anonymous)", float64(u.rss)/(1<<20), float64(u.anonymous)/(1<<20))
 }
 
-// usage reads what a process takes now. enter reads a file of /proc where the
-// process is seen.
+// usage reads the current usage of a process. read reads a file of /proc in a PID
+// namespace that has the process.
 func usage(pid int, read func(path string) ([]byte, error)) (used, error) {
 	rollup, err := read(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -121,7 +121,7 @@ func kilobytes(rollup []byte, name string) int64 {
 	return 0
 }
 
-// system is what does the work of the sidecars, beside a simulated driver.
+// system is the processes that do the work of the sidecars for a simulated driver.
 type system struct {
 	name      string
 	driver    string // CSI plugin name
@@ -132,7 +132,7 @@ type system struct {
 	commands  [][]string
 }
 
-// start runs the simulated driver and the processes beside it.
+// start runs the simulated driver and the controllers' processes.
 func (m *system) start(s settings) (err error) {
 	socket := filepath.Join(m.dir, "csi.sock")
 	if m.simulated, err = startProcess(m.dir, "simulated", s.simulated,
@@ -154,7 +154,7 @@ func (m *system) startControllers() error {
 	return nil
 }
 
-// stopControllers ends them and leaves the driver, as a restart of theirs does.
+// stopControllers ends the controllers; the driver keeps running.
 func (m *system) stopControllers() error {
 	var failed []error
 	for _, p := range m.processes {
@@ -176,8 +176,8 @@ func (m *system) stop() error {
 	return err
 }
 
-// during does something while the processes live. They may end by themselves:
-// when the machine is so busy that they lose their lease, for one.
+// during runs f and fails if a process ends meanwhile, for example because a busy
+// machine made it lose its lease.
 func (m *system) during(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -197,7 +197,7 @@ func (m *system) during(ctx context.Context, do func(context.Context) error) err
 	return err
 }
 
-// usage is that of all controllers together, without the driver.
+// usage returns the usage of all controllers together, without the driver.
 func (m *system) usage() (used, error) {
 	var all used
 	for _, p := range m.processes {
@@ -210,12 +210,12 @@ func (m *system) usage() (used, error) {
 	return all, nil
 }
 
-// idle waits and reads the usage then.
-func (m *system) idle(ctx context.Context, settle time.Duration) (used, error) {
+// idle waits for d and returns the usage.
+func (m *system) idle(ctx context.Context, d time.Duration) (used, error) {
 	select {
 	case <-ctx.Done():
 		return used{}, ctx.Err()
-	case <-time.After(settle):
+	case <-time.After(d):
 		return m.usage()
 	}
 }

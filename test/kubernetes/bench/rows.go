@@ -12,7 +12,7 @@ func measureStorm(ctx context.Context, s settings) ([]row, error) {
 		if err != nil {
 			return nil, err
 		}
-		// What runs first finds a cluster that is still warming up.
+		// The first storm would run on a cluster that still warms up.
 		if err := b.warm(ctx, ours); err != nil {
 			return nil, err
 		}
@@ -32,10 +32,10 @@ func measureStorm(ctx context.Context, s settings) ([]row, error) {
 	})
 }
 
-// warm makes some volumes and deletes them, uncounted.
+// warm creates some volumes and deletes them, without counting.
 func (b *bench) warm(ctx context.Context, m *system) error {
 	quick := *b
-	quick.s.settle = 0
+	quick.s.idleTime = 0
 	_, err := quick.storm(ctx, m, min(b.s.claims, 100))
 	return err
 }
@@ -75,7 +75,7 @@ func stormRows(s settings, mine storm, theirs *storm) []row {
 	return append(rows, total)
 }
 
-// wave says how a phase of a storm stands in the table.
+// wave describes the table rows of a storm's phase.
 type wave struct {
 	work, published, aim string
 	of                   func(storm) phase

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// senders is how many requests of a storm are under way at a time.
+	// senders limits the concurrent requests of a storm.
 	senders = 50
 	// stormTimeout is for one phase of a storm.
 	stormTimeout = 45 * time.Minute
@@ -30,7 +30,7 @@ type phase struct {
 
 func (p phase) rate() float64 { return float64(p.items) / p.took.Seconds() }
 
-// wave makes n requests at once, and waits until n objects have got there.
+// wave makes n requests at once and waits until n objects have the desired state.
 func (b *bench) wave(ctx context.Context, m *system, n int, objects source, there condition, request func(ctx context.Context, i int) error) (p phase, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stormTimeout)
 	defer cancel()
@@ -110,7 +110,7 @@ func (b *bench) deleteClaims(ctx context.Context, m *system, n int) (phase, erro
 		})
 }
 
-// attach makes VolumeAttachments, as Kubernetes does when pods come to nodes,
+// attach creates VolumeAttachments, as Kubernetes does for scheduled pods, and waits
 // until all are attached.
 func (b *bench) attach(ctx context.Context, m *system, n int) (phase, error) {
 	volumes, err := b.boundVolumes(ctx, m)
@@ -167,7 +167,7 @@ func (b *bench) detach(ctx context.Context, m *system, n int) (phase, error) {
 		})
 }
 
-// storm is all that is measured of one system with few objects.
+// storm is the measurements of one system with few objects.
 type storm struct {
 	idle                            used
 	claims, attach, detach, deleted phase
@@ -178,7 +178,7 @@ func (b *bench) storm(ctx context.Context, m *system, n int) (r storm, err error
 		return r, err
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
-	if r.idle, err = m.idle(ctx, b.s.settle); err != nil {
+	if r.idle, err = m.idle(ctx, b.s.idleTime); err != nil {
 		return r, err
 	}
 	for _, step := range []struct {

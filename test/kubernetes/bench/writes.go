@@ -14,8 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// auditDelay is until all that was requested, also what is written lazily, is
-// in the audit log: records of volumes that stand are taken out in batches.
+// auditDelay is the time until the audit log has all requests, including late ones:
+// intents of bound volumes are removed in batches.
 const auditDelay = 13 * time.Second
 
 // writes are requests that change something, by what they do: "patch
@@ -23,7 +23,7 @@ const auditDelay = 13 * time.Second
 // and questions about rights, which change nothing, are not counted.
 type writes map[string]int
 
-// auditMark is a place in the audit log.
+// auditMark is a position in the audit log.
 func auditMark(dir string) (int64, error) {
 	info, err := os.Stat(auditLog(dir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -35,8 +35,7 @@ func auditMark(dir string) (int64, error) {
 	return info.Size(), nil
 }
 
-// writesSince counts the requests of an account from a mark on. It waits for
-// those that come late.
+// writesSince counts the requests of an account since a mark. It waits for late ones.
 func writesSince(dir, account string, mark int64) (writes, error) {
 	time.Sleep(auditDelay)
 	log, err := os.Open(auditLog(dir))

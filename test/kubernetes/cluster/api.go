@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// apiClient reads from the API server what this package needs to know. Those
-// who want more take client-go and the kubeconfig.
+// apiClient makes the few API requests of this package. Others use client-go with the
+// kubeconfig.
 type apiClient struct {
 	server string
 	token  string
@@ -82,7 +82,7 @@ func (a *apiClient) get(ctx context.Context, path string, result any) error {
 	return json.Unmarshal(body, result)
 }
 
-// lastReady tells for each node that is Ready when its kubelet last said so.
+// lastReady returns, for each Ready node, the time of its kubelet's last heartbeat.
 func (a *apiClient) lastReady(ctx context.Context) (map[string]time.Time, error) {
 	var list struct {
 		Items []struct {
@@ -112,7 +112,7 @@ func (a *apiClient) lastReady(ctx context.Context) (map[string]time.Time, error)
 	return ready, nil
 }
 
-// await asks until the answer is nil. The last one is told when ctx ends.
+// await calls ask until it returns nil. If ctx ends first, the error includes the last one.
 func await(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
@@ -128,7 +128,7 @@ func await(ctx context.Context, ask func() error) error {
 	}
 }
 
-// finalError is one that time does not mend.
+// finalError is an error after which a retry cannot succeed.
 type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }

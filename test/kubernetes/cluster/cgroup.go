@@ -25,8 +25,8 @@ type hierarchy struct {
 
 func (h hierarchy) unified() bool { return h.controllers == "" }
 
-// hierarchies lists those that the machine has. Where version 1 is in use, a
-// tree of version 2 beside it has no controllers and is left alone.
+// hierarchies lists the machine's hierarchies. If version 1 is in use, it skips a tree
+// of version 2, which has no controllers then.
 func hierarchies() ([]hierarchy, error) {
 	var root unix.Statfs_t
 	if err := unix.Statfs(cgroupRoot, &root); err != nil {
@@ -89,8 +89,8 @@ func (h hierarchy) create(group string) error {
 	return nil
 }
 
-// enableControllers passes on to the children of a version 2 group what it has.
-// A controller that cannot be passed on is missed by the kubelet, which names it.
+// enableControllers enables the controllers of a version 2 group for its children. If
+// that fails, the kubelet reports the missing controller.
 func enableControllers(dir string) {
 	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -101,8 +101,8 @@ func enableControllers(dir string) {
 	}
 }
 
-// inheritCPUs fills in what is empty in a new group of version 1's cpuset and
-// must not be before a process joins.
+// inheritCPUs copies the parent's values to a new group of version 1's cpuset: a process
+// cannot join while they are empty.
 func inheritCPUs(parent, dir string) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		own, err := os.ReadFile(filepath.Join(dir, name))

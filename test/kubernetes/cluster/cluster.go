@@ -10,14 +10,13 @@ import (
 	"slices"
 )
 
-// Cluster is one that runs.
+// Cluster is a running cluster.
 type Cluster struct {
 	// Dir is its state directory.
 	Dir string
 	// ID is in the names of what it has outside of its namespaces.
 	ID string
-	// Kubeconfig is the file that makes its administrator of everybody who can
-	// read it. It serves on the machine itself.
+	// Kubeconfig is the administrator's kubeconfig file, for use on the machine itself.
 	Kubeconfig string
 	// Server is the API server's URL.
 	Server string
@@ -61,7 +60,7 @@ func open(l layout, r record) (*Cluster, error) {
 	}, nil
 }
 
-// Down ends it, see the function of that name.
+// Down ends the cluster; see the function Down.
 func (c *Cluster) Down() error { return Down(c.Dir) }
 
 // Status asks the supervisor.
@@ -71,12 +70,12 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	return status, err
 }
 
-// NodeRoot is the directory that a node has as its root, seen from the machine:
-// its files without what is mounted there.
+// NodeRoot returns the path of a node's root directory on the machine: the node's files
+// without its mounts.
 func (c *Cluster) NodeRoot(node string) string { return c.layout.nodeRoot(node) }
 
-// Machine is this machine's address in the cluster's network: where nodes and
-// pods reach what listens on it.
+// Machine returns this machine's address in the cluster's network, at which nodes and
+// pods reach its servers.
 func (c *Cluster) Machine() netip.Addr { return c.record.Plan.machine() }
 
 // PodNetwork is where the pods of a node have their addresses, and no network for
@@ -88,23 +87,22 @@ func (c *Cluster) PodNetwork(node string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// LogDir holds the logs of all programs; it stays after Down.
+// LogDir returns the directory of all programs' logs. Down keeps it.
 func (c *Cluster) LogDir() string { return c.layout.path("logs") }
 
-// StopNode takes a node off at once, as a cut of its power does: its processes
-// end without being asked, and its mounts and loop devices are gone. Kubernetes
-// is told nothing.
+// StopNode stops a node as a power failure does: its processes are killed, its mounts and
+// loop devices are gone, and Kubernetes is not informed.
 func (c *Cluster) StopNode(ctx context.Context, node string) error {
 	return c.post(ctx, "/nodes/"+node+"/stop")
 }
 
-// StartNode turns a stopped node on. It has its disk, and nothing else, of its
-// earlier life. It is Ready some seconds later, see WaitReady.
+// StartNode starts a stopped node with its disk. It is Ready some seconds later; see
+// WaitReady.
 func (c *Cluster) StartNode(ctx context.Context, node string) error {
 	return c.post(ctx, "/nodes/"+node+"/start")
 }
 
-// StopKubelet ends the kubelet of a node; its containers go on.
+// StopKubelet ends the kubelet of a node; its containers continue.
 func (c *Cluster) StopKubelet(ctx context.Context, node string) error {
 	return c.onNode(ctx, node, "kubelet", "stop")
 }
@@ -119,7 +117,7 @@ func (c *Cluster) RestartKubelet(ctx context.Context, node string) error {
 	return c.onNode(ctx, node, "kubelet", "restart")
 }
 
-// RestartContainerd does the same with a node's containerd; containers go on.
+// RestartContainerd restarts a node's containerd; its containers continue.
 func (c *Cluster) RestartContainerd(ctx context.Context, node string) error {
 	return c.onNode(ctx, node, "containerd", "restart")
 }

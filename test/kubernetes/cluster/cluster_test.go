@@ -246,7 +246,7 @@ func TestDown_removesWhatASupervisorThatWasKilledHasLeft(t *testing.T) {
 	}
 }
 
-// kill ends the supervisor as nobody should.
+// kill kills the supervisor, as a crash does.
 func kill(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.Dir, "cluster.json"))

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// toYAML writes what JSON can hold.
+// toYAML encodes a value of JSON types.
 func toYAML(object any) ([]byte, error) { return yaml.Marshal(object) }
 
 // writeConfig writes a configuration file and the directories above it.

@@ -28,7 +28,7 @@ func viaDirectory(path string, use func(short string) error) error {
 	return use(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
-// listenControl takes the socket, also from a process that is no more.
+// listenControl listens on the socket. It replaces the socket of a dead process.
 func listenControl(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -45,7 +45,7 @@ func listenControl(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// serveControl answers until the process ends.
+// serveControl serves requests until the process ends.
 func serveControl(listener net.Listener, handler http.Handler) {
 	server := &http.Server{Handler: handler}
 	_ = server.Serve(listener)
@@ -62,8 +62,8 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	return connection, err
 }
 
-// callControl asks the process behind a socket, and reads its answer into
-// result if that is not nil.
+// callControl makes a request over a socket and decodes the answer into result, unless
+// that is nil.
 func callControl(ctx context.Context, socket, method, path string, result any) error {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

@@ -12,9 +12,8 @@ type program struct {
 	args []string
 }
 
-// controlPlane lists the programs beside the nodes. All are started at once:
-// each waits for those it needs. Ports are the usual ones, as nobody else is in
-// the network namespace.
+// controlPlane lists the programs of the control plane. All start at once, and each waits
+// for those it needs. They use the default ports, because the network namespace is theirs.
 func (r record) controlPlane(l layout) []program {
 	programs := []program{
 		{"etcd", r.etcdArgs(l)},

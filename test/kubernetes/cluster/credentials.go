@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// user is somebody whom the API server knows by a token.
+// user is a user of the API server, who authenticates with a token.
 type user struct {
 	name   string
 	groups string
@@ -67,7 +67,7 @@ func (u user) kubeconfig(server string, ca []byte) ([]byte, error) {
 	})
 }
 
-// writeCredentials makes everything that tells the parts from strangers.
+// writeCredentials writes the certificates, keys, tokens and kubeconfigs of all parts.
 func writeCredentials(l layout, p plan, nodes []string) error {
 	if err := os.MkdirAll(l.path("credentials"), 0o700); err != nil {
 		return err

@@ -27,12 +27,12 @@ func (l layout) config(name string) string { return l.path("config", name) }
 // log is where a program writes: NAME.log, or NODE-NAME.log.
 func (l layout) log(name string) string { return l.path("logs", name+".log") }
 
-// etcd holds the API server's data.
+// etcd is the directory of the API server's data.
 func (l layout) etcd() string { return l.path("etcd") }
 
 // nodeRoot is what a node sees as /.
 func (l layout) nodeRoot(name string) string { return l.path("nodes", name, "root") }
 
-// overlay holds the upper and work directory of a directory that a node has
-// from the machine and may change for itself.
+// overlay has the upper and work directory of a directory that a node shares with the
+// machine and may change for itself.
 func (l layout) overlay(node, what string) string { return l.path("nodes", node, "overlay", what) }

@@ -9,20 +9,20 @@ import (
 	"os/exec"
 )
 
-// A lifeline is a pipe from a parent to a child that must not act before the
-// parent has recorded and placed it. The child waits for a word; a parent that
-// dies first never says it, and the child ends, having made nothing.
+// A lifeline is a pipe from a parent to a child that must not act before the parent has
+// recorded it and moved it to its control group. The child waits for the go-ahead. If the
+// parent dies first, the child reads the end of the pipe and exits without any effect.
 //
-// A parent that keeps its end open keeps the child: when the parent ends,
-// however that comes, the child sees the end of the pipe.
+// While the parent keeps its end open, the child lives: when the parent ends, also by a
+// crash, the child reads the end of the pipe.
 
-// lifelineFD is where a child finds its end: the first after stderr.
+// lifelineFD is the child's file descriptor of the pipe: the first after stderr.
 const lifelineFD = 3
 
 const goAhead = "go\n"
 
-// startOnLifeline starts a command that waits for the word. start is cmd.Start,
-// or what takes its place.
+// startOnLifeline starts a command that waits for the go-ahead. start is cmd.Start or a
+// replacement.
 func startOnLifeline(cmd *exec.Cmd, start func() error) (*os.File, error) {
 	childEnd, parentEnd, err := os.Pipe()
 	if err != nil {
@@ -36,7 +36,7 @@ func startOnLifeline(cmd *exec.Cmd, start func() error) (*os.File, error) {
 	return parentEnd, nil
 }
 
-// giveGoAhead says the word.
+// giveGoAhead sends the go-ahead.
 func giveGoAhead(lifeline io.Writer) error {
 	if _, err := io.WriteString(lifeline, goAhead); err != nil {
 		return fmt.Errorf("cluster: the process that was started has ended: %w", err)
@@ -44,7 +44,7 @@ func giveGoAhead(lifeline io.Writer) error {
 	return nil
 }
 
-// awaitGoAhead waits for the word. What it returns ends with the parent.
+// awaitGoAhead waits for the go-ahead. It returns the pipe, which ends with the parent.
 func awaitGoAhead() (io.ReadCloser, error) {
 	pipe := os.NewFile(lifelineFD, "lifeline")
 	word, err := bufio.NewReaderSize(pipe, 16).ReadString('\n')

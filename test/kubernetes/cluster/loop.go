@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileID is a file's device and inode: what the kernel keeps of the file behind
-// a loop device, whatever the path was in the mount namespace where it was set.
+// fileID is a file's device and inode, by which the kernel identifies the backing file of
+// a loop device in any mount namespace.
 type fileID struct{ device, inode uint64 }
 
 // loop is a loop device and the file that it has.
@@ -24,9 +24,9 @@ type loop struct {
 	file   fileID
 }
 
-// carries tells whether another one's file lies on a filesystem on this device,
-// or is the device itself: the kubelet takes a loop device of each raw block
-// volume, to hold it.
+// carries reports whether the backing file of above is on a filesystem on this device, or
+// is this device itself: the kubelet attaches a loop device to each raw block volume, so
+// that the volume's device stays in use.
 func (l loop) carries(above loop) bool {
 	return above.file.device == l.number || above.file == l.node
 }
@@ -71,7 +71,7 @@ func loopsOf(all []loop, files map[fileID]bool) []loop {
 	return chosen
 }
 
-// attachedLoops lists the devices that have a file.
+// attachedLoops lists the devices with a backing file.
 func attachedLoops() ([]loop, error) {
 	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -98,7 +98,7 @@ func attachedLoops() ([]loop, error) {
 	return all, nil
 }
 
-// open opens the device and tells its file; nil if it has none.
+// open opens the device and returns its backing file; nil if it has none.
 func (l loop) open() (*os.File, fileID, error) {
 	device, err := os.Open(l.path)
 	if err != nil {
@@ -142,8 +142,8 @@ func filesBelow(dir string) (map[fileID]bool, error) {
 	return files, err
 }
 
-// detach detaches the device if it still has its file. It is held open, so that
-// it is the one that was looked at.
+// detach detaches the device if it still has its backing file. It keeps the device open,
+// so that the device cannot change between the check and the detachment.
 func (l loop) detach() error {
 	device, file, err := l.open()
 	if device == nil || err != nil {

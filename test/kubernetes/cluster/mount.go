@@ -14,7 +14,7 @@ func mount(source, target, kind string, flags uintptr, options string) error {
 	return nil
 }
 
-// bind shows a directory at a second place, with all that is mounted below it.
+// bind makes a recursive bind mount of a directory.
 func bind(source, target string) error {
 	return mount(source, target, "bind", unix.MS_BIND|unix.MS_REC, "")
 }

@@ -16,8 +16,8 @@ const (
 	nodeLink   = "eth0"    // in a node's
 )
 
-// plugMachine lays the cable between the machine and the network namespace of
-// the supervisor. The machine's end goes with the namespace.
+// plugMachine makes the veth pair between the machine and the network namespace of the
+// supervisor. The machine's end is removed with the namespace.
 func (r record) plugMachine(supervisor int) error {
 	cable := &netlink.Veth{
 		LinkAttrs:     netlink.LinkAttrs{Name: r.link()},
@@ -33,7 +33,7 @@ func (r record) plugMachine(supervisor int) error {
 	return route(r.Plan.whole(), r.Plan.controlPlane())
 }
 
-// unplugMachine removes the cable if the end of its namespace has not yet.
+// unplugMachine removes the veth pair if the end of the namespace has not removed it yet.
 func (r record) unplugMachine() error {
 	link, err := netlink.LinkByName(r.link())
 	if isNoLink(err) {
@@ -74,11 +74,11 @@ func (r record) makeBridge() error {
 	return bridged("machine")
 }
 
-// plugNode lays the cable from the bridge to a node's namespace, and routes the
-// node's pods there.
+// plugNode makes the veth pair from the bridge to a node's namespace, and the route to
+// the node's pods.
 func (r record) plugNode(i int, pid int) error {
 	name := "node-" + strconv.Itoa(i)
-	// After the sudden end of a node its cable may be there for a moment.
+	// After the crash of a node its veth pair may exist for a moment.
 	if old, err := netlink.LinkByName(name); err == nil {
 		if err := netlink.LinkDel(old); err != nil && !isNoLink(err) {
 			return fmt.Errorf("cluster: remove the old network device of node %d: %w", i, err)

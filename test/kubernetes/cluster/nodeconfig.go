@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// pauseImage is the one that holds a pod's namespaces; k/k's
-// test/utils/image/manifest.go names it and package images makes it.
+// pauseImage is the image of the container that keeps a pod's namespaces;
+// test/utils/image/manifest.go of k/k names it and package images builds it.
 const pauseImage = "registry.k8s.io/pause:3.10.2"
 
 func nodeAddress(r record, name string) string {
@@ -29,8 +29,7 @@ func (o Options) nodeLabels(name string) string {
 	return "topology.kubernetes.io/region=" + region + ",topology.kubernetes.io/zone=" + zone
 }
 
-// writeNodeConfig writes what the programs of a node read, into what will be
-// its /etc.
+// writeNodeConfig writes the configuration of a node's programs to its /etc.
 func (r record) writeNodeConfig(l layout, name string, index int) error {
 	etc := func(parts ...string) string {
 		return filepath.Join(append([]string{l.overlay(name, "etc")}, parts...)...)
@@ -65,8 +64,8 @@ func (r record) kubeletConfig() map[string]any {
 		// Without a service manager, and on machines that still have version 1.
 		"cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false,
 		"cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
-		// The disk is the whole machine's: its fill level may neither evict pods nor
-		// remove images, which nobody could pull again.
+		// The nodes share the machine's disk: its fill level must neither evict pods nor
+		// remove images, because there is no registry to pull them from.
 		"evictionHard":                map[string]any{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
 		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
 		"imageMaximumGCAge": "0s",

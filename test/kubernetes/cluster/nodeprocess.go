@@ -26,7 +26,7 @@ type nodeProcess struct {
 	ended    chan struct{}
 }
 
-// startNode does what pressing a machine's power button does.
+// startNode starts a node, as a machine's power button does.
 func (s *supervisor) startNode(name string) error {
 	index := slices.Index(s.record.Options.nodeNames(), name) + 1
 	if index == 0 {
@@ -51,7 +51,7 @@ func (s *supervisor) startNode(name string) error {
 	return nil
 }
 
-// forgetLastRun clears what a machine has in memory and loses.
+// forgetLastRun removes the state that a machine has in memory only.
 func (s *supervisor) forgetLastRun(name string) error {
 	if err := os.RemoveAll(filepath.Join(s.layout.nodeRoot(name), "run")); err != nil {
 		return fmt.Errorf("cluster: clear /run of %s: %w", name, err)
@@ -104,8 +104,8 @@ func (s *supervisor) placeNode(name string, index int, node *nodeProcess) error 
 	return giveGoAhead(node.lifeline)
 }
 
-// watchNode notes the end of a node. A node that ends by itself stays down, as
-// a machine that crashed does.
+// watchNode records the end of a node. A node that ends by itself stays down, as a
+// crashed machine does.
 func (s *supervisor) watchNode(name string, node *nodeProcess, ended <-chan unix.WaitStatus) {
 	status := <-ended
 	_ = node.lifeline.Close()
@@ -118,8 +118,8 @@ func (s *supervisor) watchNode(name string, node *nodeProcess, ended <-chan unix
 	close(node.ended)
 }
 
-// stopNode does what pulling a machine's plug does: no process of it is asked.
-// Loop devices, which a machine would lose with its kernel, are detached here.
+// stopNode stops a node as a power failure does: it kills all processes. It also detaches
+// the loop devices, which a machine would lose with its kernel.
 func (s *supervisor) stopNode(name string) error {
 	s.mu.Lock()
 	node := s.nodes[name]

@@ -12,9 +12,9 @@ import (
 
 // Options say what cluster Up starts. Dir and Binaries are required.
 type Options struct {
-	// Dir holds the state: the record, credentials, logs, and the nodes' root
-	// directories. It may exist, and must not hold a running cluster. What local
-	// volumes hold is below it: give it a filesystem with room.
+	// Dir is the directory of the state: the record, credentials, logs, and the nodes'
+	// root directories with the data of local volumes. It may exist, but not be that of a
+	// running cluster. Its filesystem needs space for the volumes.
 	Dir string
 	// Binaries is the directory that `make kubernetes-binaries` fills.
 	Binaries string
@@ -34,20 +34,20 @@ type Options struct {
 	// Flags are more flags of a program, by its name: the later of two equal
 	// ones counts. "kube-controller-manager": {"--node-monitor-grace-period=20s"}.
 	Flags map[string][]string
-	// Kubelet holds fields of KubeletConfiguration that replace those this
-	// package sets. Values are what JSON can hold.
+	// Kubelet has fields of KubeletConfiguration that replace those of this package.
+	// Their values have JSON types.
 	Kubelet map[string]any
 	// Images are image archives that every node gets before Up returns.
 	Images []string
-	// Attached ends the cluster with the process that called Up, whatever ends
-	// that: for tests. Otherwise it runs until Down.
+	// Attached ends the cluster with the process that called Up, also if it crashes: for
+	// tests. Otherwise the cluster runs until Down.
 	Attached bool
 }
 
 // maxNodes is what the address plan has room for, see addresses.go.
 const maxNodes = 60
 
-// complete fills in what was left out and refuses what cannot work.
+// complete sets the defaults and rejects invalid options.
 func (o Options) complete() (Options, error) {
 	if o.Dir == "" || o.Binaries == "" {
 		return o, errors.New("cluster: Options need Dir and Binaries")
@@ -88,7 +88,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// programs are the files that Binaries must hold.
+// programs are the files that Binaries must contain.
 func programs() []string {
 	return []string{
 		"cluster", "containerd", "containerd-shim-runc-v2", "crds", "ctr", "etcd", "kube-apiserver",

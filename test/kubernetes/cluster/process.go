@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// process names one process for good: a pid alone may be another one's by the
-// time that it is read.
+// process identifies one process permanently: a pid alone may belong to another process
+// by the time that it is read.
 type process struct {
 	PID int `json:"pid"`
 	// Start is when it started, in clock ticks since boot (proc(5), stat, 22).
@@ -21,7 +21,7 @@ type process struct {
 	Boot string `json:"boot"`
 }
 
-// identify reads what tells a running process from all others.
+// identify reads the identity of a running process.
 func identify(pid int) (process, error) {
 	start, err := startTime(pid)
 	if err != nil {
@@ -41,7 +41,7 @@ func startTime(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The name, field 2, is in parentheses and may hold spaces and parentheses.
+	// The name, field 2, is in parentheses and may contain spaces and parentheses.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat: too short", pid)
@@ -49,7 +49,7 @@ func startTime(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
-// open returns a handle of the process that stays its own, nil if it has ended.
+// open returns a handle (pidfd) of the process, nil if it has ended.
 func (p process) open() (*os.Process, error) {
 	if p.PID == 0 {
 		return nil, nil
@@ -69,8 +69,7 @@ func (p process) open() (*os.Process, error) {
 	return nil, handle.Release()
 }
 
-// running reports whether the process is there; one that has ended but that
-// nobody has waited for yet is not.
+// running reports whether the process runs. A zombie does not.
 func (p process) running() (bool, error) {
 	handle, err := p.open()
 	if handle == nil || err != nil {
@@ -105,7 +104,7 @@ func (p process) kill(timeout time.Duration) error {
 	})
 }
 
-// poll asks every 20 ms until done says so.
+// poll calls done every 20 ms until it returns true.
 func poll(timeout time.Duration, what string, done func() (bool, error)) error {
 	deadline := time.Now().Add(timeout)
 	for {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// await brings a cluster whose supervisor has been started to where Up returns.
-// Images go in while the control plane starts.
+// await waits until a started cluster is ready. It imports images while the control
+// plane starts.
 func (c *Cluster) await(ctx context.Context) error {
 	images := make(chan error, 1)
 	go func() {
@@ -40,7 +40,7 @@ func (c *Cluster) WaitAPI(ctx context.Context) error {
 	return nil
 }
 
-// checkSupervisor fails for good when the supervisor has failed or ended.
+// checkSupervisor returns a finalError if the supervisor has failed or ended.
 func (c *Cluster) checkSupervisor(ctx context.Context) error {
 	running, err := c.record.Supervisor.running()
 	if err != nil {
@@ -59,9 +59,8 @@ func (c *Cluster) checkSupervisor(ctx context.Context) error {
 	return nil
 }
 
-// WaitReady waits until all nodes, or those that are named, are on and Ready,
-// and have said so since they were turned on: Kubernetes takes the better part
-// of a minute to see that a node is off.
+// WaitReady waits until all nodes, or the named nodes, run and are Ready, with a heartbeat
+// since their start: Kubernetes takes almost a minute to detect a stopped node.
 func (c *Cluster) WaitReady(ctx context.Context, nodes ...string) error {
 	if len(nodes) == 0 {
 		nodes = c.Nodes
@@ -99,7 +98,7 @@ func (c *Cluster) notReady(ctx context.Context, nodes []string) ([]string, error
 	return missing, nil
 }
 
-// applySnapshotKinds makes the six kinds of snapshots and group snapshots known.
+// applySnapshotKinds installs the six CRDs of snapshots and group snapshots.
 func (c *Cluster) applySnapshotKinds(ctx context.Context) error {
 	_, err := c.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(c.record.Options.Binaries, "crds"))
 	return err
@@ -118,7 +117,7 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return string(output), nil
 }
 
-// ImportImage gives every node the images of an archive (OCI or Docker).
+// ImportImage imports the images of an archive (OCI or Docker) on every node.
 func (c *Cluster) ImportImage(ctx context.Context, archive string) error {
 	archive, err := filepath.Abs(archive)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper waits for processes, as the first process of a PID namespace has to:
-// for those it started, whose end their owner is told, and for orphans.
+// reaper waits for processes, as the first process of a PID namespace must: for those it
+// started, whose exit it delivers, and for orphans.
 //
-// It is the only one who waits: os/exec's Wait and it would take each other's
-// children.
+// Nothing else in the process may wait: os/exec's Wait and the reaper would reap each
+// other's children.
 type reaper struct {
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus
@@ -35,7 +35,7 @@ func newReaper() *reaper {
 
 // start runs the command. The channel delivers its end, once.
 func (r *reaper) start(cmd *exec.Cmd) (<-chan unix.WaitStatus, error) {
-	// No child may be waited for before it is registered.
+	// The reaper must not reap a child before it is registered.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := cmd.Start(); err != nil {
@@ -46,7 +46,7 @@ func (r *reaper) start(cmd *exec.Cmd) (<-chan unix.WaitStatus, error) {
 	return ended, nil
 }
 
-// reap takes every child that has ended. One signal may stand for several.
+// reap reaps every child that has ended. One signal may stand for several.
 func (r *reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

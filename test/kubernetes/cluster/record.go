@@ -8,10 +8,10 @@ import (
 	"os"
 )
 
-// record is written before anything is made and read by Down. Everything
-// outside the supervisor's namespaces has a name in it.
+// record is the intent of a cluster: it is written before anything is created, and Down
+// reads it. It names everything outside the supervisor's namespaces.
 type record struct {
-	// ID tells this cluster's devices and control groups from others'.
+	// ID distinguishes this cluster's devices and control groups from those of others.
 	ID      string  `json:"id"`
 	Plan    plan    `json:"plan"`
 	Options Options `json:"options"`
@@ -22,7 +22,7 @@ type record struct {
 	Sysctls map[string]string `json:"sysctls"`
 }
 
-// link is the machine's end of the cable to the cluster's bridge.
+// link is the machine's end of the veth pair to the cluster's bridge.
 func (r record) link() string { return "hf-" + r.ID }
 
 // controlGroup is the cluster's directory in every hierarchy.
@@ -40,7 +40,7 @@ func readRecord(l layout) (record, error) {
 	return r, nil
 }
 
-// write replaces the record: whoever reads it sees the old or the new one.
+// write replaces the record atomically: a reader sees the old or the new one.
 func (r record) write(l layout) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 // binariesInNode is where a node has the directory of the cluster's programs.
 const binariesInNode = "/opt/kubernetes/bin"
 
-// enterRoot makes the node's root directory and makes it the root of this
-// process's mount namespace. The machine's programs are there to be used, its
-// /etc to be changed at will, everything else is the node's own and lies in the
-// state directory: a real filesystem, which overlayfs and volumes need.
+// enterRoot creates the node's root directory and makes it the root of this process's
+// mount namespace. It contains the machine's programs and a writable overlay of its /etc.
+// Everything else is the node's own and is in the state directory, on a real filesystem,
+// which overlayfs and volumes need.
 func enterRoot(l layout, node string, binaries string) error {
 	root := l.nodeRoot(node)
-	// What is mounted here must not appear in the supervisor's namespace.
+	// These mounts must not appear in the supervisor's namespace.
 	if err := propagate(unix.MS_PRIVATE); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func provide(source, target string) error {
 	return nil
 }
 
-// overlayEtc makes the machine's /etc the node's own, to be changed at will.
+// overlayEtc mounts a writable overlay of the machine's /etc.
 func overlayEtc(l layout, node string) error {
 	upper, work := l.overlay(node, "etc"), l.overlay(node, "etc-work")
 	for _, dir := range []string{upper, work} {

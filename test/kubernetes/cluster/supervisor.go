@@ -27,7 +27,7 @@ type supervisor struct {
 	ready bool  // all was started
 }
 
-// Status is what the supervisor tells.
+// Status is the state of the cluster's programs and nodes.
 type Status struct {
 	// Ready says that every program has been started, not that it answers yet.
 	Ready bool   `json:"ready"`
@@ -39,7 +39,7 @@ type Status struct {
 	Nodes map[string]NodeStatus `json:"nodes"`
 }
 
-// NodeStatus tells of a node that is on.
+// NodeStatus is the state of a running node.
 type NodeStatus struct {
 	// PID is that of the node's first process in the supervisor's PID namespace.
 	PID int `json:"pid"`

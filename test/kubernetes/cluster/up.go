@@ -18,9 +18,8 @@ import (
 // Ready, on a machine that has other work too.
 const startTimeout = 5 * time.Minute
 
-// Up starts a cluster and returns when its nodes are Ready, its images imported
-// and the snapshot kinds known. On an error it has taken down what it made; the
-// logs stay.
+// Up starts a cluster and returns when its nodes are Ready, its images imported and the
+// snapshot CRDs installed. After an error it has removed everything but the logs.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -39,8 +38,8 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// clear takes away an earlier cluster that has ended without Down, and refuses
-// one that runs.
+// clear removes an earlier cluster that has ended without Down. It returns an error if
+// that cluster runs.
 func (l layout) clear() error {
 	if err := os.MkdirAll(l.path("logs"), 0o755); err != nil {
 		return err
@@ -79,8 +78,8 @@ func start(ctx context.Context, l layout, o Options) (*Cluster, error) {
 	return c, c.await(ctx)
 }
 
-// begin chooses a network and takes it, one cluster after the other: what is
-// free is seen by the devices that are there.
+// begin chooses a free network and creates its device, under a lock against other
+// clusters: existing devices show which networks are in use.
 func begin(l layout, o Options) (record, error) {
 	all, err := os.Open("/run")
 	if err != nil {
@@ -97,8 +96,7 @@ func begin(l layout, o Options) (record, error) {
 	return r, r.launch(l)
 }
 
-// plans decides all names and addresses, and writes them down before anything
-// has them.
+// plans chooses all names and addresses, and records them before they are used.
 func plans(l layout, o Options) (record, error) {
 	used, err := usedPrefixes()
 	if err != nil {
@@ -137,16 +135,16 @@ func (r *record) launch(l layout) error {
 	if err != nil {
 		return fmt.Errorf("cluster: start the supervisor: %w", err)
 	}
-	// As long as this process lives it is the parent: it has to wait for the
-	// supervisor, and it holds the lifeline.
+	// This process is the parent: it has to wait for the supervisor, and it keeps the
+	// lifeline open.
 	go func() {
 		_ = cmd.Wait()
 		_ = lifeline.Close()
 	}()
-	return r.place(l, cmd.Process.Pid, lifeline)
+	return r.admit(l, cmd.Process.Pid, lifeline)
 }
 
-func (r *record) place(l layout, pid int, lifeline io.Writer) error {
+func (r *record) admit(l layout, pid int, lifeline io.Writer) error {
 	var err error
 	if r.Supervisor, err = identify(pid); err != nil {
 		return err

@@ -1,6 +1,6 @@
 // Command conformance runs the Kubernetes project's own suite for CSI drivers
-// ("external storage") against the backend local, installed from the chart on
-// the test cluster, and says of every spec what became of it and why.
+// ("external storage") against the backend local, installed from the chart on the test
+// cluster, and reports the outcome of every spec with its reason.
 package main
 
 import (
@@ -34,12 +34,12 @@ type options struct {
 
 func (o options) binaries() string { return filepath.Join(o.root, "bin/kubernetes") }
 
-// file is one beside this one.
+// file returns the path of a file next to this executable.
 func (o options) file(name string) string {
 	return filepath.Join(o.root, "test/kubernetes/conformance", name)
 }
 
-// partial tells whether specs are selected by hand.
+// partial reports whether specs are selected by flags.
 func (o options) partial() bool { return o.passes != "" || o.labels != "" || o.focus != "" }
 
 func main() {
@@ -82,7 +82,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	switch {
 	case o.again:
-		return tell(o, chosen)
+		return writeSummary(o, chosen)
 	case o.cluster != "":
 		c, err := cluster.Open(o.cluster)
 		if err != nil {
@@ -93,8 +93,8 @@ func run(ctx context.Context, o options) (err error) {
 	return withCluster(ctx, o, func(c *cluster.Cluster) error { return test(ctx, o, c, chosen) })
 }
 
-// withCluster has a cluster with the driver while use runs. Whatever ends this
-// process ends the cluster too.
+// withCluster runs use with a cluster that has the driver. The cluster ends with this
+// process, also if it crashes.
 func withCluster(ctx context.Context, o options, use func(*cluster.Cluster) error) (err error) {
 	image, err := deployment.ReadImage(o.image)
 	if err != nil {
@@ -114,8 +114,8 @@ func withCluster(ctx context.Context, o options, use func(*cluster.Cluster) erro
 	return use(c)
 }
 
-// values are those of the chart: the classes of the passes, and a pool that can
-// clone files, without which a raw block volume in use cannot be copied.
+// values are the chart's values: the classes of the passes, and a pool on a filesystem
+// that clones files, without which a raw block volume in use cannot be copied.
 func values() []string {
 	return []string{
 		"local.pool.image.file=/var/lib/holdfast/pool.img", "local.pool.image.size=8Gi", "local.pool.overcommit=8",
@@ -129,7 +129,7 @@ func values() []string {
 	}
 }
 
-// test runs the passes and writes what came of them, also of failures.
+// test runs the passes and writes their results, also after failures.
 func test(ctx context.Context, o options, c *cluster.Cluster, chosen []pass) error {
 	if _, err := c.Kubectl(ctx, "apply", "-f", o.file("corrections.yaml")); err != nil {
 		return err
@@ -146,12 +146,12 @@ func test(ctx context.Context, o options, c *cluster.Cluster, chosen []pass) err
 			return errors.New("interrupted")
 		}
 	}
-	return errors.Join(append(failures, tell(o, chosen))...)
+	return errors.Join(append(failures, writeSummary(o, chosen))...)
 }
 
-// tell summarises the reports of the passes. The documentation is written only
-// from those of all passes with all their specs, and only if none failed.
-func tell(o options, chosen []pass) error {
+// writeSummary summarises the reports of the passes. It writes the documentation only
+// from complete reports of all passes, and only if no spec failed.
+func writeSummary(o options, chosen []pass) error {
 	var results []result
 	for _, p := range chosen {
 		r, err := readResult(p, reportFile(o, p))

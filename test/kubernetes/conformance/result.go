@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spec is what ginkgo's JSON report says of one.
+// spec is a spec in ginkgo's JSON report.
 type spec struct {
 	ContainerHierarchyTexts  []string
 	ContainerHierarchyLabels [][]string
@@ -37,8 +37,8 @@ func (s spec) name() string {
 	return strings.TrimSpace(pattern) + ": " + strings.Join(strings.Fields(rest), " ")
 }
 
-// ofDriver tells the specs of the suite from those that packages of the suite
-// bring along.
+// ofDriver reports whether a spec belongs to the suite, not to a package that the suite
+// imports.
 func (s spec) ofDriver() bool {
 	for _, labels := range append(slices.Clone(s.ContainerHierarchyLabels), s.LeafNodeLabels) {
 		if slices.ContainsFunc(labels, func(label string) bool { return strings.HasPrefix(label, "Driver: ") }) {
@@ -48,10 +48,10 @@ func (s spec) ofDriver() bool {
 	return false
 }
 
-// outcome is what became of a spec.
+// outcome is the outcome of a spec.
 type outcome int
 
-// In the order of what is told of a spec that several passes have.
+// In ascending order of precedence for a spec of several passes.
 const (
 	unselected outcome = iota
 	skipped            // by itself, when it saw what it needs
@@ -76,7 +76,7 @@ func (s spec) outcome() (outcome, string) {
 	return unselected, ""
 }
 
-// result is what came of a pass.
+// result is the result of a pass.
 type result struct {
 	pass  pass
 	took  time.Duration

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// pass is one run of the suite, with one of the chart's storage classes. The
-// suite makes its own classes from that; specs that name a filesystem set it.
+// pass is one run of the suite with one of the chart's storage classes. The suite derives
+// its own classes from it; specs that need a filesystem set the filesystem.
 type pass struct {
 	name  string
 	about string // for the table in the documentation
@@ -46,8 +46,8 @@ func passes() []pass {
 		{
 			name: "ext4", about: "ext4, bound when a pod comes: the class as the chart makes it",
 			class: "holdfast-local", labels: gentle + " && !Serial",
-			// See docs/explanation/limitations.md: the kernel lets only a process with
-			// CAP_SYS_RESOURCE grow a mounted ext4, and root of a container has not got it.
+			// The kernel requires CAP_SYS_RESOURCE to expand a mounted ext4, which root in a
+			// container lacks (docs/explanation/limitations.md).
 			without: []string{"onlineExpansion"},
 			skip: []exclusion{
 				unbound, spread, populator,
@@ -82,7 +82,7 @@ var (
 		"multiple pods should modify volumes with a different volumeAttributesClass",
 		"it changes claims of no pod, which wait for one with this class",
 	}
-	// Its ensureTopologyRequirements takes the first place that has a node.
+	// Its ensureTopologyRequirements takes the first topology that has a node.
 	pinned = exclusion{
 		"with pvc data source",
 		"it chooses the node of its pods itself, and a volume that is bound at once may be on any",
@@ -139,7 +139,7 @@ func choose(all []pass, names string) ([]pass, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("there is no pass %q", name)
+			return nil, fmt.Errorf("unknown pass %q", name)
 		}
 	}
 	return chosen, nil

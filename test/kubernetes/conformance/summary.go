@@ -80,7 +80,7 @@ func (s *summary) counts() string {
 		len(s.specs), len(s.of(passed)), len(s.of(failed)), len(s.of(skipped)), len(s.of(unselected)))
 }
 
-// complete refuses a spec that was left out and nobody says why.
+// complete returns an error if a spec was not run and has no reason.
 func (s *summary) complete() error {
 	for _, name := range s.of(unselected) {
 		if s.specs[name].reason == "" {
@@ -90,7 +90,7 @@ func (s *summary) complete() error {
 	return nil
 }
 
-// markdown tells it all.
+// markdown formats the summary.
 func (s *summary) markdown() string {
 	var b strings.Builder
 	var took time.Duration

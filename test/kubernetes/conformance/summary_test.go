@@ -80,7 +80,7 @@ func TestSummary_aSpecHasPassedIfOnePassRanIt(t *testing.T) {
 		t.Errorf("passed and not selected is %+v", v)
 	}
 	if err := s.complete(); err == nil || !strings.Contains(err.Error(), "no pass selects") {
-		t.Errorf("a spec that nobody selects and nobody explains: %v", err)
+		t.Errorf("a spec that no pass selects and no reason explains: %v", err)
 	}
 }
 

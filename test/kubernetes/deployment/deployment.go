@@ -120,7 +120,7 @@ func (d *Deployment) WaitReady(ctx context.Context) error {
 	return d.explain(ctx, errors.Join(registered...))
 }
 
-// waitRegistered waits until the kubelet has told the cluster about the driver.
+// waitRegistered waits until the kubelet has added the driver to the CSINode.
 // Between two registrations the list of drivers is null, for which `kubectl
 // wait` gives up.
 func (d *Deployment) waitRegistered(ctx context.Context, node string) error {

@@ -44,7 +44,7 @@ func imageName(archive *tar.Reader) (string, error) {
 	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			return "", errors.New("there is no index.json in it")
+			return "", errors.New("the archive has no index.json")
 		}
 		if err != nil {
 			return "", err

@@ -64,7 +64,7 @@ func (c *scene) getClaim(name string) (*corev1.PersistentVolumeClaim, error) {
 	return c.api.CoreV1().PersistentVolumeClaims(c.namespace).Get(c.Context(), name, metav1.GetOptions{})
 }
 
-// succeed runs a pod to its end, which must be a good one.
+// succeed runs a pod until it has succeeded.
 func (c *scene) succeed(pod *corev1.Pod) {
 	c.Helper()
 	c.makePod(pod)

@@ -10,7 +10,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 )
 
-// fromSnapshot and fromVolume say what a new volume starts with.
+// fromSnapshot and fromVolume set the source of a new volume.
 func fromSnapshot(name string) func(*corev1.PersistentVolumeClaimSpec) {
 	group := snapshotv1.GroupName
 	return func(spec *corev1.PersistentVolumeClaimSpec) {
@@ -55,8 +55,7 @@ func (c *scene) waitSnapshot(name string) {
 	})
 }
 
-// What is written after the snapshot is in the volume, and not in what is made
-// from the snapshot.
+// Writes after the snapshot are in the volume, not in a volume from the snapshot.
 func comesBackFromASnapshot(c *scene) {
 	c.makeClaim(newClaim("data", "64Mi"))
 	c.run(newPod("writer", writeFile("/data/file", "8m")+" && "+idle, withClaim("data")))
@@ -85,7 +84,7 @@ func (c *scene) waitWritten(pod, file string) {
 	})
 }
 
-// A clone has what its source has, and each goes its own way from there.
+// A clone has the data of its source; later writes to either do not affect the other.
 func isClonedWhileInUse(c *scene) {
 	c.makeClaim(newClaim("data", "64Mi"))
 	c.run(newPod("writer", writeFile("/data/file", "8m")+" && "+idle, withClaim("data")))
@@ -95,13 +94,13 @@ func isClonedWhileInUse(c *scene) {
 	c.run(newPod("reader", idle, withClaim("clone")))
 	c.exec("reader", checkFile("/clone/file"))
 	if got := c.exec("reader", "df -m /clone | awk 'END {print ($2 > 64)}'"); got != "1" {
-		c.Errorf("the clone is no larger than its source: %s", c.exec("reader", "df -m /clone"))
+		c.Errorf("the clone is not larger than its source: %s", c.exec("reader", "df -m /clone"))
 	}
 	c.exec("reader", "rm /clone/file && sync")
 	c.exec("writer", checkFile("/data/file"))
 }
 
-// The members of a group are as of one moment.
+// The members of a group are snapshots of the same moment.
 func comesBackFromASnapshotOfAGroup(c *scene) {
 	labels := map[string]string{"group": c.namespace}
 	for _, name := range []string{"one", "two"} {

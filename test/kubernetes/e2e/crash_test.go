@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-csi/holdfast/test/kubernetes/deployment"
 )
 
-// controlSteps are failpoints between a call of the driver and what is written
-// about it, and between two steps of the driver itself.
+// controlSteps are failpoints between a call of the driver and the write of its result,
+// and between two steps of the driver itself.
 var controlSteps = []string{
 	"provision/create/intent", "provision/create/called", "provision/create/answered", "provision/create/saved",
 	"local/create/directory", "local/create/intent", "local/create/sized", "local/create/ready",
@@ -35,16 +35,16 @@ var nodeSteps = []string{
 	"node/inline/created", "node/inline/made", "node/expand/grown", "node/unstage/cleared", "node/unstage/closed",
 }
 
-// once has the driver end at its first passing of each point.
+// once makes the driver exit the first time that it reaches each failpoint.
 func once(points []string) string {
 	return strings.Join(points, "=kill-once;") + "=kill-once"
 }
 
-// diesWhileItControls has the driver make, copy, change and delete volumes and
-// snapshots all at once, and end again and again. Everything must come about,
-// and nothing may be left.
+// diesWhileItControls creates, copies, modifies and deletes volumes and snapshots
+// concurrently while the driver exits again and again. All operations must complete, and
+// nothing may leak.
 func (c *scene) diesWhileItControls() {
-	c.patience = 5 * time.Minute
+	c.timeout = 5 * time.Minute
 	c.makeClass(c.namespace, map[string]string{"csi.storage.k8s.io/fstype": "xfs"})
 	c.makeAttributesClass(c.namespace, map[string]string{"provisioning": "thick"})
 	labels := map[string]string{"group": c.namespace}
@@ -92,10 +92,10 @@ func (c *scene) diesWhileItControls() {
 	c.expectPassed(c.cluster.Nodes[0], controlSteps)
 }
 
-// diesWhileItMounts has the driver end at each step on the way of volumes into
-// a pod, while one of them grows, and on their way out.
+// diesWhileItMounts makes the driver exit at each step of mounting, expanding and
+// unmounting volumes.
 func (c *scene) diesWhileItMounts() {
-	c.patience = 5 * time.Minute // the kubelet doubles its pauses up to two minutes
+	c.timeout = 5 * time.Minute // the kubelet's backoff grows to two minutes
 	c.makeClass(c.namespace, map[string]string{"csi.storage.k8s.io/fstype": "xfs"})
 	c.withFailpoints(once(nodeSteps))
 	inline := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: deployment.LocalDriver, VolumeAttributes: map[string]string{"size": "16Mi"}}}
@@ -114,7 +114,7 @@ func (c *scene) diesWhileItMounts() {
 	c.expectPassed(c.cluster.Nodes[0], nodeSteps)
 }
 
-// waitAttributes waits until the claim says that it has the class.
+// waitAttributes waits until the claim's status has the class.
 func (c *scene) waitAttributes(claim, class string) {
 	c.Helper()
 	c.eventually(func() error {
@@ -126,11 +126,10 @@ func (c *scene) waitAttributes(claim, class string) {
 	})
 }
 
-// expectPassed fails the test unless a node's driver came by these points, and
-// so died at them. Points of one operation, whose names have the same
-// beginning, stand for each other: a driver that dies at one after a write has
-// no reason to come by the next one again, nor by one that another goroutine was
-// about to come by.
+// expectPassed fails the test unless a node's driver reached these failpoints, and so
+// exited there. One failpoint of an operation (names with the same prefix) is enough: a
+// driver that exits after a write need not reach the next failpoint again, nor one that
+// another goroutine was about to reach.
 func (c *scene) expectPassed(node string, want []string) {
 	c.Helper()
 	passed, err := c.passed(node)
@@ -153,7 +152,7 @@ func (c *scene) expectPassed(node string, want []string) {
 	c.Logf("how often the driver on %s died within what: %v", node, died)
 }
 
-// passed lists the failpoints that a node's driver has come by.
+// passed lists the failpoints that a node's driver has reached.
 func (c *scene) passed(node string) ([]string, error) {
 	data, err := os.ReadFile(c.traceFile(node))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -164,9 +163,9 @@ func (c *scene) passed(node string) ([]string, error) {
 	return slices.Compact(lines), nil
 }
 
-// The driver dies whenever it has made a volume and before anybody is told. The
-// claim is deleted meanwhile: then nobody but the driver's own record knows of
-// the volume. See kubernetes-csi/external-provisioner#486.
+// The driver exits after it has created a volume and before it answers. The claim is
+// deleted meanwhile, so that only the driver's intent names the volume
+// (kubernetes-csi/external-provisioner#486).
 func (c *scene) diesBeforeTheVolumeIsKnown() {
 	c.withFailpoints("provision/create/called=kill")
 	c.makeClaim(newClaim("data", "64Mi"))
@@ -174,7 +173,7 @@ func (c *scene) diesBeforeTheVolumeIsKnown() {
 	c.eventually(func() error {
 		stored, err := c.stored()
 		if err == nil && len(stored) == 0 {
-			err = errors.New("there is no volume in any pool")
+			err = errors.New("the pools have no volume")
 		}
 		return err
 	})
@@ -198,7 +197,7 @@ func (c *scene) diesBeforeTheVolumeIsKnown() {
 	c.eventually(func() error { return c.empty(c.Context()) })
 }
 
-// everDied is an error until a container of the driver has been started again.
+// everDied returns an error until a container of the driver has restarted.
 func (c *scene) everDied() error {
 	list, err := c.api.CoreV1().Pods(c.deployment.Options.Namespace).List(c.Context(), metav1.ListOptions{LabelSelector: c.deployment.Selector()})
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/holdfast-csi/holdfast/test/kubernetes/deployment"
 )
 
-// steadyWriter is a script that writes for as long as writing works; each round
-// is on the disk before it counts.
+// steadyWriter is a script that writes until a write fails; it syncs each round before
+// it counts the round.
 const steadyWriter = "while dd if=/dev/urandom of=/data/file bs=64k count=16 conv=fsync && echo >>/data/rounds && sync; do :; done"
 
-// writers have a volume each, on both nodes, and write all the time.
+// writers write to a volume each, on both nodes.
 func (c *scene) writers() *appsv1.StatefulSet {
 	c.Helper()
 	set := statefulSet("writers", 2)
@@ -50,8 +50,8 @@ func (c *scene) waitProgress() {
 	}
 }
 
-// expectUndisturbed fails the test if a writer had to start again: it ends with
-// the first write that fails.
+// expectUndisturbed fails the test if a writer restarted: a writer ends with the first
+// write that fails.
 func (c *scene) expectUndisturbed() {
 	c.Helper()
 	for _, name := range writerNames {
@@ -73,14 +73,14 @@ func (c *scene) outlivesTheKubelet() {
 			c.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.Context(), timeout)
 	defer cancel()
 	if err := errors.Join(c.cluster.WaitReady(ctx), c.deployment.WaitReady(ctx)); err != nil {
 		c.Fatal(err)
 	}
 	c.waitProgress()
 	c.expectUndisturbed()
-	// And the kubelet still knows what it has to unmount and to mount again.
+	// The kubelet still knows which volumes to unmount and to mount.
 	c.removePod(writerNames[0])
 	c.waitReady(writerNames[0])
 	c.waitProgress()
@@ -102,7 +102,7 @@ func (c *scene) waitsForItsDrainedNode() {
 			c.Error(err)
 		}
 	})
-	kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout="+patience.String())
+	kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout="+timeout.String())
 	if _, err := c.getPod("writer"); !apierrors.IsNotFound(err) {
 		c.Fatalf("the drained node still has its pod: %v", err)
 	}
@@ -117,7 +117,7 @@ func (c *scene) waitsForItsDrainedNode() {
 				return nil
 			}
 		}
-		return fmt.Errorf("no word about where to place the pod: %v", pod.Status.Conditions)
+		return fmt.Errorf("the pod has no condition about its scheduling: %v", pod.Status.Conditions)
 	})
 	kubectl("uncordon", node)
 	if got := c.waitReady("reader"); got != node {
@@ -125,8 +125,8 @@ func (c *scene) waitsForItsDrainedNode() {
 	}
 }
 
-// The power of a node fails. What was on its disk is there when it is back, the
-// other node works meanwhile, and what was deleted meanwhile is gone soon.
+// A node loses its power. Its data is there after its restart, the other node works
+// meanwhile, and volumes deleted meanwhile are deleted soon after the restart.
 func (c *scene) comesBackWithItsNode() {
 	lost, other := c.cluster.Nodes[1], c.cluster.Nodes[0]
 	for _, name := range []string{"kept", "dropped"} {
@@ -147,7 +147,7 @@ func (c *scene) comesBackWithItsNode() {
 			return
 		}
 		started = true
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), timeout)
 		defer cancel()
 		if err := c.cluster.StartNode(ctx, lost); err != nil {
 			c.Fatal(err)
@@ -176,7 +176,7 @@ func (c *scene) comesBackWithItsNode() {
 	c.waitVolumeGone(dropped)
 }
 
-// A new version comes while pods write, and while others are made.
+// The driver is upgraded while pods write and others are created.
 func (c *scene) isUpgradedBelowWriters() {
 	c.writers()
 	next := c.deployment.Options.Image
@@ -230,7 +230,7 @@ func (c *scene) driverPods() map[string]bool {
 	return names
 }
 
-// restoreDriver gives the release back its values.
+// restoreDriver restores the values of the release.
 func (c *scene) restoreDriver() {
 	c.Helper()
 	ctx := context.WithoutCancel(c.Context())
@@ -239,8 +239,8 @@ func (c *scene) restoreDriver() {
 	}
 }
 
-// trace is where a driver with failpoints writes the names of those it passed:
-// the plugin's directory is one of the node.
+// trace is the file in which a driver records the failpoints that it reached. It is in
+// the plugin's directory, which is the node's.
 const trace = "failpoints"
 
 // withFailpoints installs the driver with terms of package failpoint for all
@@ -258,7 +258,7 @@ func (c *scene) withFailpoints(terms string) {
 		"node.extraEnv[1].name=HOLDFAST_FAILPOINT_TRACE", "node.extraEnv[1].value=/csi/" + trace,
 		"node.updateStrategy.rollingUpdate.maxUnavailable=100%",
 	}, chartValues...)
-	// It may die before it is ready: that is waited for by who calls.
+	// The driver may exit before it is ready; the caller waits.
 	if err := c.deployment.Apply(c.Context(), c.deployment.Options.Image, values...); err != nil {
 		c.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ebsTest is one of the list; those without short are not in a short run.
+// ebsTest is one of the tests; only those with short are in a short run.
 type ebsTest struct {
 	name  string
 	short bool
@@ -31,7 +31,7 @@ var ebsTogether = []ebsTest{
 	{"a class that cannot be is refused", false, refusesWhatEBSCannotHave},
 }
 
-// Those that others would be disturbed by.
+// Tests that would disturb others.
 var ebsAlone = []ebsTest{
 	{"a StatefulSet moves between nodes with its data", true, movesBetweenNodesWithItsData},
 	{"the driver of a drained node stays until its volumes are detached", false, outlivesItsVolumes},
@@ -67,13 +67,12 @@ func TestEBS(t *testing.T) {
 	}
 }
 
-// expectNewNodesServed looks at what a node's driver does for a node that is new:
-// it knows the instance, tells the scheduler the number of volumes, and then
-// takes the startup taint off.
+// expectNewNodesServed checks the driver on a new node: it registers the instance's ID
+// and the volume limit, and then removes the startup taint.
 func (s *suite) expectNewNodesServed(t *testing.T) {
 	t.Helper()
 	for i, name := range s.cluster.Nodes {
-		if err := wait(t.Context(), patience, func() error { return s.isServed(t.Context(), name, instances[i]) }); err != nil {
+		if err := wait(t.Context(), timeout, func() error { return s.isServed(t.Context(), name, instances[i]) }); err != nil {
 			t.Errorf("%v\n%s", err, s.deployment.Report(t.Context()))
 		}
 	}
@@ -105,7 +104,7 @@ func (s *suite) isServed(ctx context.Context, name, instance string) error {
 
 func onEBS(spec *corev1.PersistentVolumeClaimSpec) { inClass(ebsClass)(spec) }
 
-// comesBackFromASnapshotOfEBS restores on another node than that of the source.
+// comesBackFromASnapshotOfEBS restores a snapshot on a node other than the source's.
 func comesBackFromASnapshotOfEBS(c *scene, _ *emulator) {
 	c.makeClaim(newClaim("data", "1Gi", onEBS))
 	c.run(newPod("writer", writeFile("/data/file", "8m")+" && "+idle, withClaim("data"), on(c.cluster.Nodes[0])))
@@ -131,12 +130,12 @@ func isABlockDeviceOfEBS(c *scene, _ *emulator) {
 	c.removePod("writer")
 	c.run(newPod("reader", idle, withDevice("disk"), on(c.cluster.Nodes[1])))
 	if got := c.exec("reader", "test -b /dev/disk && yes holdfast | head -c 64m | cmp -n 67108864 - /dev/disk && echo same"); got != "same" {
-		c.Errorf("the device does not hold what was written: %q", got)
+		c.Errorf("the device lacks the written data: %q", got)
 	}
 }
 
-// growsAndBecomesFaster changes size and IOPS of a volume in use at once: EC2
-// counts modifications, and the next may have to wait for hours.
+// growsAndBecomesFaster changes size and IOPS of a volume in use in one modification:
+// EC2 limits modifications, so that a second may have to wait for hours.
 func growsAndBecomesFaster(c *scene, ec2 *emulator) {
 	c.makeClassOf(ebsDriver, c.namespace, map[string]string{"csi.storage.k8s.io/fstype": "xfs"})
 	c.makeAttributesClassOf(ebsDriver, c.namespace, map[string]string{"iops": "4000", "throughput": "250"})
@@ -202,11 +201,11 @@ func movesBetweenNodesWithItsData(c *scene, _ *emulator) {
 	}
 }
 
-// drain moves the pods of a node away; when the test ends it may have some again.
+// drain drains a node and uncordons it at the end of the test.
 func (c *scene) drain(node string) {
 	c.Helper()
 	c.Cleanup(func() { c.uncordon(node) })
-	if _, err := c.cluster.Kubectl(c.Context(), "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout="+c.patience.String()); err != nil {
+	if _, err := c.cluster.Kubectl(c.Context(), "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout="+c.timeout.String()); err != nil {
 		c.Fatal(err)
 	}
 }
@@ -218,8 +217,8 @@ func (c *scene) uncordon(node string) {
 	}
 }
 
-// outlivesItsVolumes ends the driver of a node on which a pod has a volume: at
-// once while the node stays, and after the volume when it is cordoned.
+// outlivesItsVolumes deletes the driver's pod on a node with an attached volume. The
+// driver ends at once on a node in use, and after the detachment on a drained node.
 func outlivesItsVolumes(c *scene, _ *emulator) {
 	node := c.cluster.Nodes[0]
 	c.makeClaim(newClaim("data", "1Gi", onEBS))
@@ -245,7 +244,7 @@ func outlivesItsVolumes(c *scene, _ *emulator) {
 	begun = time.Now()
 	c.removePod("pod")
 	c.eventually(func() error {
-		gone := c.driverGone(old) == nil // before the attachments, which may go between the two looks
+		gone := c.driverGone(old) == nil // read before the attachments, which may go in between
 		attached, err := c.attachments(node)
 		if err == nil && attached > 0 {
 			if gone {
@@ -286,7 +285,7 @@ func (c *scene) driverGone(pod *corev1.Pod) error {
 	return errors.Join(fmt.Errorf("the driver's pod %s is there", pod.Name), err)
 }
 
-// attachments is how many volumes of EBS a node has.
+// attachments returns the number of EBS volumes that are attached to a node.
 func (s *suite) attachments(node string) (int, error) {
 	list, err := s.api.StorageV1().VolumeAttachments().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -305,8 +304,8 @@ func isOn(a *storagev1.VolumeAttachment, node string) bool {
 	return a.Spec.Attacher == ebsDriver && a.Spec.NodeName == node
 }
 
-// losesItsLeaderWhileItAttaches kills the controller that acts, with volumes half
-// attached: the other one finishes, and each is made once.
+// losesItsLeaderWhileItAttaches kills the leader during attachments: the other
+// controller completes them, and each volume is created once.
 func losesItsLeaderWhileItAttaches(c *scene, ec2 *emulator) {
 	const many = 8
 	before, err := ec2.calls(c.Context(), "CreateVolume")
@@ -351,7 +350,7 @@ func losesItsLeaderWhileItAttaches(c *scene, ec2 *emulator) {
 	}
 }
 
-// controllerLeader is the pod that holds the release's lease.
+// controllerLeader returns the pod that holds the release's lease.
 func (c *scene) controllerLeader() string {
 	c.Helper()
 	list, err := c.api.CoordinationV1().Leases(c.deployment.Options.Namespace).List(c.Context(), metav1.ListOptions{})
@@ -362,8 +361,8 @@ func (c *scene) controllerLeader() string {
 	return name
 }
 
-// leavesAStoppedInstance takes a node's power, as its cloud tells: the volume is
-// detached although nobody has unmounted it, and its pod starts on the other node.
+// leavesAStoppedInstance stops a node and its instance: the volume is detached although
+// it was not unmounted, and its pod starts on the other node.
 func leavesAStoppedInstance(c *scene, ec2 *emulator) {
 	must(c)(c.api.AppsV1().StatefulSets(c.namespace).Create(c.Context(), ebsSet(), metav1.CreateOptions{}))
 	lost := c.waitReady("set-0")
@@ -377,7 +376,7 @@ func leavesAStoppedInstance(c *scene, ec2 *emulator) {
 	}
 	outOfService := corev1.TaintNodeOutOfService + "=nodeshutdown:NoExecute"
 	c.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), timeout)
 		defer cancel()
 		_, untainted := c.cluster.Kubectl(ctx, "taint", "node", lost, outOfService+"-")
 		if err := errors.Join(untainted, ec2.change(ctx, instance, "start"), c.cluster.StartNode(ctx, lost), c.cluster.WaitReady(ctx), c.deployment.WaitReady(ctx)); err != nil {

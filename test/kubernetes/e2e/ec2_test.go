@@ -24,8 +24,8 @@ const (
 	ebsClass  = "holdfast-ebs" // what the chart calls the StorageClass, and those of snapshots
 	ebsZone   = "us-west-2a"
 	ebsRegion = "us-west-2"
-	// hardware is where a node, and its driver's container, have the devices of
-	// the node's instance.
+	// hardware is the directory of the instance's devices, on the node and in the driver's
+	// container.
 	hardware = "/opt/instance"
 	// ebsTaint is on nodes that are new.
 	ebsTaint = ebsDriver + "/agent-not-ready"
@@ -34,7 +34,8 @@ const (
 // instances are those of the nodes, in their order.
 var instances = []string{"i-0aaaaaaaaaaaaaaa1", "i-0bbbbbbbbbbbbbbb2"}
 
-// emulator is an EC2 beside the cluster: cmd/ec2emu, with loop devices.
+// emulator is the EC2 emulator (cmd/ec2emu), which runs outside the cluster, with loop
+// devices.
 type emulator struct {
 	dir                         string
 	endpoint, control, metadata string // addresses
@@ -42,11 +43,11 @@ type emulator struct {
 	roots                       map[string]bool // files of the instances' own volumes
 }
 
-// startEmulator makes an instance of each node of a cluster. Nodes see their
-// instances' devices below hardware.
+// startEmulator starts an instance for each node of a cluster. A node has its instance's
+// devices below hardware.
 func startEmulator(t *testing.T, c *cluster.Cluster) *emulator {
 	t.Helper()
-	dir := c.Dir // the emulator writes nowhere else, and the nodes are here
+	dir := c.Dir // the emulator writes below this directory only, which has the nodes
 	t.Cleanup(func() {
 		for _, of := range []string{"volumes", "snapshots", "instances"} {
 			if err := os.RemoveAll(filepath.Join(dir, of)); err != nil {
@@ -63,7 +64,7 @@ func startEmulator(t *testing.T, c *cluster.Cluster) *emulator {
 		"--instance="+instances[0]+"=m5.large,"+ebsZone+",network="+c.PodNetwork(c.Nodes[0]).String(),
 		"--instance="+instances[1]+"=m5.large,"+ebsZone)
 	t.Cleanup(e.stop)
-	if err := wait(t.Context(), patience, e.answers); err != nil {
+	if err := wait(t.Context(), timeout, e.answers); err != nil {
 		t.Fatal(err)
 	}
 	e.roots = e.files(t)
@@ -73,7 +74,7 @@ func startEmulator(t *testing.T, c *cluster.Cluster) *emulator {
 	return e
 }
 
-// stop lets it take its devices away.
+// stop ends the emulator, which then removes its devices.
 func (e *emulator) stop() {
 	_ = e.process.command.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -91,15 +92,15 @@ func (e *emulator) answers() error {
 	return connection.Close()
 }
 
-// build moves what an instance sees to where its node sees it.
+// build moves the devices of an instance to its node's directory.
 func (e *emulator) build(t *testing.T, instance, target string) {
 	t.Helper()
-	place := filepath.Join(e.dir, "instances", instance)
+	source := filepath.Join(e.dir, "instances", instance)
 	for _, step := range []func() error{
 		func() error { return os.RemoveAll(target) },
 		func() error { return os.MkdirAll(filepath.Dir(target), 0o755) },
-		func() error { return os.Rename(place, target) },
-		func() error { return link(target, place) },
+		func() error { return os.Rename(source, target) },
+		func() error { return link(target, source) },
 	} {
 		if err := step(); err != nil {
 			t.Fatal(err)
@@ -107,13 +108,13 @@ func (e *emulator) build(t *testing.T, instance, target string) {
 	}
 }
 
-// link makes a relative link: the emulator follows none out of its directory.
-func link(target, place string) error {
-	relative, err := filepath.Rel(filepath.Dir(place), target)
+// link makes a relative link: the emulator follows no link out of its directory.
+func link(target, source string) error {
+	relative, err := filepath.Rel(filepath.Dir(source), target)
 	if err != nil {
 		return err
 	}
-	return os.Symlink(relative, place)
+	return os.Symlink(relative, source)
 }
 
 // values are those of the chart for this EC2.
@@ -145,11 +146,11 @@ func (e *emulator) files(t *testing.T) map[string]bool {
 	return found
 }
 
-// expectEmpty fails the test when volumes or snapshots are left, and tells what
-// EC2 was asked to do last.
+// expectEmpty fails the test if volumes or snapshots are left, and logs the last calls of
+// EC2.
 func (e *emulator) expectEmpty(t *testing.T) {
 	t.Helper()
-	err := wait(t.Context(), patience, func() error {
+	err := wait(t.Context(), timeout, func() error {
 		left := e.files(t)
 		maps.DeleteFunc(left, func(name string, _ bool) bool { return e.roots[name] })
 		if len(left) > 0 {

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// test is one of the list: its name, and what it does.
+// test is one of the tests.
 type test struct {
 	name  string
 	short bool // one of those that every change must pass
 	run   func(*scene)
 }
 
-// together are the tests that do not mind each other.
+// together are the tests that run concurrently.
 var together = []test{
 	{"a pod reads what an earlier pod wrote", true, readsWhatAnEarlierPodWrote},
 	{"a volume comes back from a snapshot", true, comesBackFromASnapshot},
@@ -29,7 +29,7 @@ var together = []test{
 	{"a class that cannot be is refused", false, refusesWhatCannotBe},
 }
 
-// alone are the tests that others would be disturbed by.
+// alone are the tests that would disturb others.
 var alone = []test{
 	{"a writer outlives the kubelet", false, (*scene).outlivesTheKubelet},
 	{"a pod waits for its drained node", false, (*scene).waitsForItsDrainedNode},
@@ -62,7 +62,7 @@ func TestHoldfast(t *testing.T) {
 	s.finish(t)
 }
 
-// chosen are those of the tests that this run is for.
+// chosen returns the tests of this run.
 func chosen(tests []test) []test {
 	return slices.DeleteFunc(slices.Clone(tests), func(c test) bool { return testing.Short() && !c.short })
 }

@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// simulated is a driver of a storage system on the network, without the
-// storage: test/simulated. It is one process of the machine, beside the cluster.
+// simulated is the simulated driver of a networked storage system (test/simulated). It is
+// one process on the machine, outside the cluster.
 const simulated = "e2e.simulated.holdfast.dev"
 
 // program is a process of the machine that ends with the test.
@@ -31,7 +31,7 @@ type program struct {
 	ended   chan error
 }
 
-// start runs a program in the background. Its log is told when the test fails.
+// start runs a program in the background. If the test fails, its log is printed.
 func (c *scene) start(dir, name, path string, args ...string) *program {
 	c.Helper()
 	return startProgram(c.T, dir, name, path, args...)
@@ -68,9 +68,8 @@ func (p *program) kill() {
 	p.ended <- err
 }
 
-// losesItsLeader has two processes with one lease beside the simulated driver,
-// and kills the one that holds it, with claims half done: first while volumes
-// are made, then while they are deleted.
+// losesItsLeader runs two processes with one lease for the simulated driver and kills the
+// leader twice: while it provisions volumes, and while it deletes them.
 func (c *scene) losesItsLeader() {
 	const many = 60
 	// The path of a socket has 107 bytes at most.
@@ -108,7 +107,7 @@ func (c *scene) losesItsLeader() {
 	}
 	c.eventually(func() error {
 		if c.leader() == "" {
-			return errors.New("nobody holds the lease")
+			return errors.New("the lease has no holder")
 		}
 		return nil
 	})
@@ -119,20 +118,20 @@ func (c *scene) losesItsLeader() {
 	killLeader()
 	c.eventually(func() error { return c.bound(many) })
 	if made := driver(); made != many {
-		c.Errorf("there are %d volumes for %d claims", made, many)
+		c.Errorf("the driver has %d volumes for %d claims", made, many)
 	}
 	join("third")
 	must(c)(c.kubectl(c.Context(), "delete", "pvc", "--all", "--wait=false"))
 	c.eventually(func() error {
 		if left := driver(); left > many*3/4 {
-			return fmt.Errorf("there are %d volumes of %d", left, many)
+			return fmt.Errorf("the driver has %d volumes of %d", left, many)
 		}
 		return nil
 	})
 	killLeader()
 	c.eventually(func() error { return c.empty(c.Context()) })
 	if left := driver(); left != 0 {
-		c.Errorf("%d volumes are left of claims that are gone", left)
+		c.Errorf("%d volumes of deleted claims are left", left)
 	}
 }
 
@@ -167,7 +166,7 @@ func (c *scene) simulate(dir string) (volumes func() int) {
 	}
 }
 
-// leader holds the only lease of the namespace.
+// leader returns the holder of the namespace's only lease.
 func (c *scene) leader() string {
 	c.Helper()
 	list, err := c.api.CoordinationV1().Leases(c.namespace).List(c.Context(), metav1.ListOptions{})
@@ -184,7 +183,7 @@ func (c *scene) leader() string {
 	return strings.Join(holders, ",")
 }
 
-// bound is an error until at least as many claims have their volume.
+// bound returns an error until at least this many claims are bound.
 func (c *scene) bound(least int) error {
 	list, err := c.api.CoreV1().PersistentVolumeClaims(c.namespace).List(c.Context(), metav1.ListOptions{})
 	if err != nil {

@@ -13,7 +13,7 @@ const (
 	busybox = "registry.k8s.io/e2e-test-images/busybox:1.37.0-2"
 )
 
-// newClaim is for a volume with a filesystem, or what the changes make of it.
+// newClaim returns a claim of a volume with a filesystem, with the changes applied.
 func newClaim(name, size string, changes ...func(*corev1.PersistentVolumeClaimSpec)) *corev1.PersistentVolumeClaim {
 	storageClass := class
 	claim := &corev1.PersistentVolumeClaim{
@@ -34,7 +34,7 @@ func requests(size string) corev1.VolumeResourceRequirements {
 	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}
 }
 
-// inClass has the claim's volume made by another class.
+// inClass sets the claim's StorageClass.
 func inClass(name string) func(*corev1.PersistentVolumeClaimSpec) {
 	return func(spec *corev1.PersistentVolumeClaimSpec) { spec.StorageClassName = &name }
 }
@@ -44,7 +44,7 @@ func asBlock(spec *corev1.PersistentVolumeClaimSpec) {
 	spec.VolumeMode = &block
 }
 
-// idle is a script that goes on until it is told to end.
+// idle is a script that runs until it gets a signal.
 const idle = "trap exit TERM; while true; do sleep 1000000 & wait; done"
 
 // newPod runs a shell script.
@@ -91,18 +91,18 @@ func withDevice(name string) func(*corev1.PodSpec) {
 	}
 }
 
-// on lets the scheduler choose this node only.
+// on restricts the pod to a node.
 func on(node string) func(*corev1.PodSpec) {
 	return func(spec *corev1.PodSpec) { spec.NodeSelector = map[string]string{corev1.LabelHostname: node} }
 }
 
-// writeFile is a script that makes a file of random bytes, and its sum beside
-// it, and has both on the disk.
+// writeFile is a script that writes a file of random bytes and its checksum next to it,
+// and syncs both.
 func writeFile(file string, size string) string {
 	return fmt.Sprintf("head -c %s /dev/urandom >%s && sha256sum <%s >%s.sum && sync", size, file, file, file)
 }
 
-// checkFile is a script that fails if the file is not what writeFile made.
+// checkFile is a script that fails if the file does not match the checksum of writeFile.
 func checkFile(file string) string {
 	return fmt.Sprintf(`sha256sum <%s | cmp - %s.sum`, file, file)
 }

@@ -11,11 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// pool is where the chart has the nodes' volumes.
+// pool is the chart's directory of the nodes' volumes.
 const pool = "var/lib/holdfast/pool"
 
-// stored lists what the pools of all nodes hold, as NODE/volumes/ID and the
-// like. Nothing that is deleted is among it.
+// stored lists the contents of all nodes' pools, as NODE/volumes/ID and the like, without
+// deleted ones.
 func (s *suite) stored() ([]string, error) {
 	var found []string
 	for _, node := range s.cluster.Nodes {
@@ -65,8 +65,8 @@ func (s *suite) objects(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
-// empty is an error as long as there is any volume or snapshot: in the API, in
-// a pool, or as a loop device.
+// empty returns an error while a volume or snapshot exists: in the API, in a pool, or as
+// a loop device.
 func (s *suite) empty(ctx context.Context) error {
 	objects, err := s.objects(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *suite) empty(ctx context.Context) error {
 
 func (s *suite) expectEmptyPools(t *testing.T) {
 	t.Helper()
-	if err := wait(t.Context(), patience, func() error { return s.empty(t.Context()) }); err != nil {
-		t.Errorf("when all is deleted, something is left %v\n%s", err, s.deployment.Report(t.Context()))
+	if err := wait(t.Context(), timeout, func() error { return s.empty(t.Context()) }); err != nil {
+		t.Errorf("after all objects were deleted: %v\n%s", err, s.deployment.Report(t.Context()))
 	}
 }

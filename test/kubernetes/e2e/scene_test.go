@@ -14,23 +14,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// patience is how long the cluster gets for one thing, on a machine with other
-// work. What takes longer fails.
-const patience = 2 * time.Minute
+// timeout limits one wait for the cluster, on a machine with other load.
+const timeout = 2 * time.Minute
 
-// scene is one test's place: a namespace on the shared cluster.
+// scene is one test's namespace on the shared cluster.
 type scene struct {
 	*suite
 	*testing.T
 	namespace string
-	// patience is that of this test, if it needs more.
-	patience time.Duration
+	// timeout limits the waits of this test.
+	timeout time.Duration
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// enter makes the namespace. When the test has ended everything in it is
-// deleted, and the volumes of its claims with it.
+// enter creates the namespace. At the end of the test everything in it is deleted,
+// including the volumes of its claims.
 func (s *suite) enter(t *testing.T) *scene {
 	t.Helper()
 	_, name, _ := strings.Cut(t.Name(), "/")
@@ -39,14 +38,14 @@ func (s *suite) enter(t *testing.T) *scene {
 	if len(name) > 50 {
 		name = strings.Trim(name[:50], "-")
 	}
-	c := &scene{suite: s, T: t, namespace: name, patience: patience}
+	c := &scene{suite: s, T: t, namespace: name, timeout: timeout}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	must(t)(s.api.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))
 	t.Cleanup(c.leave)
 	return c
 }
 
-// must makes an error of a call that is not under test the end of the test.
+// must ends the test if a call that is not under test fails.
 func must(t testing.TB) func(any, error) {
 	return func(_ any, err error) {
 		t.Helper()
@@ -56,7 +55,7 @@ func must(t testing.TB) func(any, error) {
 	}
 }
 
-// leave tells what a failed test leaves, then takes it away.
+// leave prints the state of a failed test, then deletes the namespace.
 func (c *scene) leave() {
 	ctx := context.WithoutCancel(c.Context())
 	if c.Failed() {
@@ -65,18 +64,18 @@ func (c *scene) leave() {
 	volumes := c.volumes(ctx)
 	err := c.clear(ctx)
 	if err == nil {
-		err = wait(ctx, c.patience, func() error { return c.gone(ctx, volumes) })
+		err = wait(ctx, c.timeout, func() error { return c.gone(ctx, volumes) })
 	}
 	if err != nil {
-		c.Errorf("the namespace is not gone: %v\n%s", err, c.state(ctx))
+		c.Errorf("the namespace is not deleted: %v\n%s", err, c.state(ctx))
 	}
 }
 
-// clear deletes the namespace if it is there, claims and pods first: a snapshot
-// stays as long as a claim that is to be made from it.
+// clear deletes the namespace if it exists, claims and pods first: a snapshot stays while
+// a pending claim has it as its source.
 func (c *scene) clear(ctx context.Context) error {
 	for _, kinds := range []string{"statefulset,pod,persistentvolumeclaim", "volumegroupsnapshot,volumesnapshot"} {
-		if _, err := c.kubectl(ctx, "delete", kinds, "--all", "--timeout="+c.patience.String()); err != nil {
+		if _, err := c.kubectl(ctx, "delete", kinds, "--all", "--timeout="+c.timeout.String()); err != nil {
 			return err
 		}
 	}
@@ -120,7 +119,7 @@ func (c *scene) volumesGone(ctx context.Context, volumes map[string]bool) error 
 	return nil
 }
 
-// state is what a person needs to understand a failure.
+// state describes the objects that help to understand a failure.
 func (c *scene) state(ctx context.Context) string {
 	var text strings.Builder
 	for _, args := range [][]string{
@@ -143,7 +142,7 @@ func (c *scene) kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.cluster.Kubectl(ctx, append([]string{"--namespace", c.namespace}, args...)...)
 }
 
-// wait asks until there is no error.
+// wait calls ask until it returns nil.
 func wait(ctx context.Context, limit time.Duration, ask func() error) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -164,10 +163,10 @@ func wait(ctx context.Context, limit time.Duration, ask func() error) error {
 	}
 }
 
-// eventually fails the test when there is an error for longer than patience.
+// eventually calls ask until it returns nil, and ends the test after its timeout.
 func (c *scene) eventually(ask func() error) {
 	c.Helper()
-	if err := wait(c.Context(), c.patience, ask); err != nil {
+	if err := wait(c.Context(), c.timeout, ask); err != nil {
 		c.Fatal(err)
 	}
 }

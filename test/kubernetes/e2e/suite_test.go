@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/test/kubernetes/leftovers"
 )
 
-// suite is what all tests share.
+// suite is the cluster and the clients that all tests share.
 type suite struct {
 	cluster    *cluster.Cluster
 	deployment *deployment.Deployment
@@ -24,11 +24,11 @@ type suite struct {
 	snapshots  snapshots.Interface
 }
 
-// chartValues are those of every installation, unless a test says otherwise.
+// chartValues are the chart's values of all installations; tests may override them.
 var chartValues = []string{"log.level=info"}
 
-// start brings up the cluster with the driver. All of it is gone when the test
-// has ended, or the test fails.
+// start starts the cluster with the driver and removes it at the end of the test. The
+// test fails if anything of it is left.
 func start(t *testing.T) *suite {
 	t.Helper()
 	s := up(t, cluster.Options{Dir: "e2e"})
@@ -36,7 +36,7 @@ func start(t *testing.T) *suite {
 	return s
 }
 
-// up brings up a cluster of two nodes; its Dir is one of bin.
+// up starts a cluster of two nodes; its Dir is below bin.
 func up(t *testing.T, o cluster.Options) *suite {
 	t.Helper()
 	root := absolute(t, "../../..")
@@ -60,8 +60,7 @@ func up(t *testing.T, o cluster.Options) *suite {
 	return s
 }
 
-// install puts the image that was built on the nodes, and the chart on the
-// cluster.
+// install imports the built image on the nodes and installs the chart.
 func (s *suite) install(t *testing.T, o deployment.Options) {
 	t.Helper()
 	o.Root = absolute(t, "../../..")
@@ -81,10 +80,9 @@ func (s *suite) install(t *testing.T, o deployment.Options) {
 	t.Logf("%s is installed after %v", image, time.Since(begun).Round(time.Millisecond))
 }
 
-// kubeletFields let a container that ends be started again within a second,
-// however often it has ended: tests kill the driver many times. And a pod is
-// looked at more often than once a minute, which is when the kubelet sees that a
-// mounted volume has grown.
+// kubeletFields limit the kubelet's restart backoff to a second, because tests kill the
+// driver many times. They also make the kubelet sync pods more often than once a minute,
+// so that it soon expands a mounted volume.
 func kubeletFields() map[string]any {
 	return map[string]any{
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"}, "syncFrequency": "10s",

@@ -26,7 +26,7 @@ func isABlockDevice(c *scene) {
 	c.removePod("writer")
 	c.run(newPod("reader", idle, withDevice("disk")))
 	if got := c.exec("reader", "test -b /dev/disk && yes holdfast | head -c 64m | cmp - /dev/disk && echo same"); got != "same" {
-		c.Errorf("the device does not hold what was written: %q", got)
+		c.Errorf("the device lacks the written data: %q", got)
 	}
 }
 
@@ -87,12 +87,12 @@ func isOfOneReplicaForEver(c *scene) {
 			c.Errorf("%s was on %s and is on %s: its volume cannot have moved", name, nodes[name], node)
 		}
 		if got := c.exec(name, "ls /data | grep -v lost+found"); got != name {
-			c.Errorf("the volume of %s holds the files %q of others", name, got)
+			c.Errorf("the volume of %s has the files %q of other pods", name, got)
 		}
 	}
 }
 
-// scale waits until there are as many ready pods as asked for, and no other.
+// scale sets the replicas and waits until exactly as many pods exist and are ready.
 func (c *scene) scale(set string, replicas int32) {
 	c.Helper()
 	if _, err := c.kubectl(c.Context(), "scale", "statefulset", set, fmt.Sprintf("--replicas=%d", replicas)); err != nil {
@@ -121,7 +121,7 @@ func livesAndDiesWithItsPod(c *scene) {
 	c.removePod("pod")
 }
 
-// The same by way of a claim that belongs to the pod.
+// The same with a generic ephemeral volume.
 func isAClaimOfItsPod(c *scene) {
 	claim := newClaim("", "64Mi")
 	source := corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
@@ -153,7 +153,7 @@ func (c *scene) waitVolumeGone(name string) {
 	c.eventually(func() error { return c.volumesGone(c.Context(), map[string]bool{name: true}) })
 }
 
-// grows is a test of a volume that becomes larger below a process that writes.
+// grows tests the expansion of a volume while a process writes to it.
 func grows(filesystem string) func(*scene) {
 	return func(c *scene) {
 		c.makeClass(c.namespace, map[string]string{"csi.storage.k8s.io/fstype": filesystem})
@@ -170,7 +170,7 @@ func grows(filesystem string) func(*scene) {
 	}
 }
 
-// rounds is an error until the writer of grows has done as many.
+// rounds returns an error until the writer of grows has done this many rounds.
 func (c *scene) rounds(pod string, least int) error {
 	_, err := c.kubectl(c.Context(), "exec", pod, "--", "sh", "-c", fmt.Sprintf("test $(wc -l </data/rounds) -ge %d", least))
 	return err
@@ -181,7 +181,7 @@ func (c *scene) roundsAfter(pod, done string) error {
 	return err
 }
 
-// resize waits until the claim says that it has the size.
+// resize waits until the claim's status has the size.
 func (c *scene) resize(claim, size string) {
 	c.Helper()
 	want := resource.MustParse(size)
@@ -222,7 +222,7 @@ func changesItsAttributes(c *scene) {
 	c.exec("pod", checkFile("/data/file"))
 }
 
-// The pod must end with an error that says why, not wait without a word.
+// The pod must get an event that names the reason, not wait without one.
 func refusesWhatCannotBe(c *scene) {
 	c.makeClass(c.namespace, map[string]string{"provisioning": "generous"})
 	c.makeClaim(newClaim("data", "64Mi", inClass(c.namespace)))
@@ -230,7 +230,7 @@ func refusesWhatCannotBe(c *scene) {
 	c.waitEvent("data", "ProvisioningFailed", "provisioning")
 }
 
-var errNoEvent = errors.New("there is no such event")
+var errNoEvent = errors.New("the event does not exist")
 
 // waitEvent waits for an event of an object with a reason, and words in it.
 func (c *scene) waitEvent(object, reason, words string) {
@@ -244,5 +244,5 @@ func (c *scene) waitEvent(object, reason, words string) {
 		}
 		return err
 	})
-	c.Logf("told after %v", time.Since(begun).Round(time.Millisecond))
+	c.Logf("event after %v", time.Since(begun).Round(time.Millisecond))
 }

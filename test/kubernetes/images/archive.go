@@ -89,7 +89,7 @@ func (a *archive) image(image Image) (descriptor, error) {
 	})
 }
 
-// layer writes a layer once. It is not compressed: nobody sends it anywhere.
+// layer writes a layer once. It is not compressed, because it is not sent over a network.
 func (a *archive) layer(layer *Layer) (descriptor, error) {
 	if d, ok := a.layers[layer]; ok {
 		return d, nil

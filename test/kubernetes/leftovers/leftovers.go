@@ -90,7 +90,7 @@ func (w *Watch) check(t *testing.T) {
 // foreign tells what is not of this test's cluster. Control groups and links of
 // another one have its ID, and the files of its loop devices are still there,
 // which those of a cluster that has been taken down are not. A process of no
-// cluster's control group is somebody else's container.
+// cluster's control group belongs to another container.
 func (w *Watch) foreign(line string) bool {
 	if strings.HasPrefix(line, "process ") && !strings.Contains(line, "holdfast-cluster-") {
 		return true

@@ -18,11 +18,11 @@ import (
 )
 
 const usage = `usage:
-  cluster up [flags]      start a cluster, or say that it runs
+  cluster up [flags]      start a cluster, or report that it runs
   cluster run [flags]     start a cluster that ends when the input of this command does
-  cluster down [flags]    end it and remove what it made
-  cluster status [flags]  tell what runs
-  cluster import [flags] FILE   give all nodes the images of an archive
+  cluster down [flags]    end it and remove its files and devices
+  cluster status [flags]  show what runs
+  cluster import [flags] FILE   import the images of an archive on all nodes
   cluster node-stop|node-start|kubelet-restart [flags] NODE
 Flags are listed with: cluster up -h
 `
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string) error {
 	case "up":
 		return up(ctx, args[1:])
 	case "run":
-		return hold(ctx, args[1:])
+		return runAttached(ctx, args[1:])
 	case "down":
 		return down(args[1:])
 	case "status":
@@ -101,9 +101,9 @@ func up(ctx context.Context, args []string) error {
 	return nil
 }
 
-// hold runs a cluster for the process that has the other end of its input, such
-// as a test: however that ends, the cluster ends, too.
-func hold(ctx context.Context, args []string) error {
+// runAttached runs a cluster until its standard input ends, for a parent process such as
+// a test: the cluster ends with the parent, also if that crashes.
+func runAttached(ctx context.Context, args []string) error {
 	o, err := options("run", args)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func hold(ctx context.Context, args []string) error {
 func options(command string, args []string) (cluster.Options, error) {
 	flags := flag.NewFlagSet(command, flag.ExitOnError)
 	dir := dirFlag(flags)
-	binaries := flags.String("binaries", besideThis(), "directory of the programs")
+	binaries := flags.String("binaries", ownDirectory(), "directory of the programs")
 	nodes := flags.Int("nodes", 2, "how many nodes; 0 for the control plane alone")
 	gates := flags.String("feature-gates", "", "of all programs, as Gate=true,Other=false")
 	var images list
@@ -213,8 +213,8 @@ func dirFlag(flags *flag.FlagSet) *string {
 	return flags.String("dir", "/var/lib/holdfast-cluster", "state directory")
 }
 
-// besideThis is the directory of this executable.
-func besideThis() string {
+// ownDirectory is the directory of this executable.
+func ownDirectory() string {
 	path, err := os.Executable()
 	if err != nil {
 		return "."

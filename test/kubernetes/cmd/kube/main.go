@@ -1,6 +1,6 @@
 // Command kube is every program of a Kubernetes cluster in one executable: it
 // does what the name says that it is called by (a symbolic link per program).
-// One link of 280 MB takes the place of six, and a page of the executable that
+// One link of 280 MB replaces six, and a page of the executable that
 // several of them use is in memory once.
 //
 // containerd's shim is a program of its own (see kubernetes.mk): one runs for

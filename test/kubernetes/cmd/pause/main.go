@@ -1,5 +1,5 @@
-// Command pause is the first process of every pod of the test cluster: it holds
-// the pod's namespaces until it is told to end, and waits for the orphans of
+// Command pause is the first process of every pod of the test cluster: it keeps the pod's
+// namespaces until it gets a signal, and waits for the orphans of
 // containers that share its PID namespace.
 package main
 
