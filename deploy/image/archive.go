@@ -172,7 +172,7 @@ func labels(o options) map[string]string {
 
 func tagOf(name string) string { return name[strings.LastIndexByte(name, ':')+1:] }
 
-// write puts the image out. oci-layout is first: readers tell the format by it.
+// write writes the image. oci-layout is first: readers detect the format by it.
 func (i *image) write(out io.Writer) error {
 	entry := dockerEntry{Config: blobPath(i.config), RepoTags: []string{i.name}}
 	for _, l := range i.layers {

@@ -15,8 +15,8 @@ func programs() []string {
 	return []string{"mkfs.ext4", "e2fsck", "resize2fs", "mkfs.xfs", "xfs_repair", "mkfs.btrfs"}
 }
 
-// user is who the image runs as when nobody says otherwise: the controllers
-// need no privilege. The node container mounts, so its deployment says root.
+// user is the default user of the image: the controllers need no privilege. The node
+// container mounts, so its deployment sets root.
 const user = "65532:65532"
 
 // toolsLayer has what changes with Debian only, so that a new version of

@@ -3,7 +3,7 @@
 // manifest.json of docker-archive(5), so `ctr images import`, `docker load`,
 // `podman load` and `skopeo copy oci-archive:…` take it as it is.
 //
-// The image holds the static binary, the programs that holdfast spawns with
+// The image contains the static binary, the programs that holdfast spawns with
 // their shared libraries, and nothing else: no shell, no package manager. The
 // programs are those of a Debian root, by default of the machine it runs on;
 // deploy/image/fetch makes one for another architecture. Equal input gives an
@@ -89,8 +89,8 @@ func parse(arguments []string) (options, error) {
 	return o, checkName(o.name)
 }
 
-// checkName wants what all readers take as it stands: a registry with a dot, a
-// path, and a tag. Without the registry some of them would put their own before.
+// checkName requires a name that all readers take unchanged: a registry with a dot, a
+// path, and a tag. Without the registry some readers prepend their own.
 func checkName(name string) error {
 	repository, tag, tagged := strings.Cut(name, ":")
 	registry, path, _ := strings.Cut(repository, "/")

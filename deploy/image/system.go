@@ -105,7 +105,7 @@ func (s *system) take(t *tree, name string) ([]byte, error) {
 
 func (s *system) takeRegular(t *tree, name string, info fs.FileInfo) ([]byte, error) {
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("take %s: it is no regular file (%v)", name, info.Mode().Type())
+		return nil, fmt.Errorf("take %s: it is not a regular file (%v)", name, info.Mode().Type())
 	}
 	data, err := s.read(name)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *system) needs(name string, data []byte) ([]string, error) {
 	return found, nil
 }
 
-// opensUnwinder tells whether a program ends threads: the C library then opens
+// opensUnwinder reports whether a program ends threads: the C library then opens
 // libgcc_s.so.1 at run time and aborts without it (glibc,
 // sysdeps/nptl/unwind-forcedunwind).
 func opensUnwinder(file *elf.File) bool {

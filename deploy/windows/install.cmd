@@ -1,12 +1,12 @@
 @echo off
 rem Installs csi-proxy.exe as a Windows service of this node, or replaces it by the
-rem one beside this script, and starts it. Run it as an administrator of the node;
+rem one next to this script, and starts it. Run it as an administrator of the node;
 rem no PowerShell is needed. Arguments are those of "csi-proxy install", such as
 rem
 rem   install.cmd --kubelet-path=D:\kubelet --working-dir=D:\csi
 rem
-rem An old csi-proxy whose API versions are still needed stays beside it as a
-rem service of another name; each pipe is served by whichever had it first.
+rem An old csi-proxy whose API versions are still needed stays next to it as a
+rem service of another name; each pipe is served by the process that had it first.
 setlocal
 set "SOURCE=%~dp0csi-proxy.exe"
 set "TARGET=%ProgramFiles%\Holdfast\csi-proxy"

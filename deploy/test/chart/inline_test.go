@@ -27,7 +27,7 @@ func TestInlinePolicy_isOffUnlessAskedFor(t *testing.T) {
 	}
 }
 
-// Of each mode two policies, with what is done in it; nobody's template is refused.
+// Each mode has two policies, with the action of the mode; no mode rejects templates.
 func TestInlinePolicy_hasEachModeTwice(t *testing.T) {
 	values := "{inlinePolicy: {kind: policy, exemptNamespaces: [a, b], defaults: {warn: [x.example, y.example]}}}"
 	documents := render(t, values)
@@ -112,7 +112,7 @@ func TestInlineWebhook_readsNamespacesAndDrivers(t *testing.T) {
 		t.Errorf("%+v", mutating)
 	}
 	if accounts := of[*corev1.ServiceAccount](documents); !slices.ContainsFunc(accounts, func(a *corev1.ServiceAccount) bool { return strings.HasSuffix(a.Name, "-inline") }) {
-		t.Error("there is no account")
+		t.Error("the ServiceAccount is missing")
 	}
 }
 

@@ -127,7 +127,7 @@ func TestCSIDriver_cannotBeChangedLater(t *testing.T) {
 			t.Errorf("%s: the kubelet asks every %d s; want %d", values, got, want)
 		}
 	}
-	// The scheduler must not wait for objects that nobody writes.
+	// The scheduler must not wait for objects that no controller writes.
 	without := one[*storagev1.CSIDriver](t, render(t, "{controllers: {capacity: false}}"))
 	if *without.Spec.StorageCapacity {
 		t.Error("storageCapacity without capacity objects")

@@ -16,8 +16,8 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
-// Values of lists and of what is the same in several places are named by their
-// last part.
+// Values of lists, and values that occur in several sections, are named by their last
+// part.
 func TestReference_namesEveryValue(t *testing.T) {
 	text := page(t, "chart.md")
 	for name := range schemaNames(t) {
@@ -32,7 +32,7 @@ func TestReference_hasNoValuesThatAreGone(t *testing.T) {
 	names := schemaNames(t)
 	for _, match := range regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)+)`").FindAllStringSubmatch(page(t, "chart.md"), -1) {
 		if !names[match[1]] && match[1] != "values.yaml" && match[1] != "values.schema.json" {
-			t.Errorf("docs/reference/chart.md has %s, which is no value", match[1])
+			t.Errorf("docs/reference/chart.md has %s, which is not a value", match[1])
 		}
 	}
 }

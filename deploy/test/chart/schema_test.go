@@ -33,7 +33,7 @@ func schemaNames(t *testing.T) map[string]bool {
 func (s schema) collect(t *testing.T, prefix string, names map[string]bool) {
 	t.Helper()
 	if len(s.Properties) > 0 && string(s.AdditionalProperties) != "false" {
-		t.Errorf("%q takes values that nobody knows", prefix)
+		t.Errorf("%q accepts unknown values", prefix)
 	}
 	for name, inner := range s.Properties {
 		path := name

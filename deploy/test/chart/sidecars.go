@@ -34,7 +34,7 @@ func sidecarRights() (all []rights.Right) {
 	return all
 }
 
-// sidecarRoles is the file for those who run the controllers beside their driver.
+// sidecarRoles is the manifest of the rights of `holdfast sidecars` next to a driver.
 func sidecarRoles() Manifest {
 	all := sidecarRights()
 	return Manifest{Name: "sidecars-rbac.yaml", Text: sidecarsHead + "---\n" + sidecarIntents + "---\n" + role("ClusterRole", all, rights.Everywhere) +
@@ -50,7 +50,7 @@ metadata:
     pod-security.kubernetes.io/enforce: restricted
 `
 
-// role spells out the rights that hold in a namespace.
+// role formats a role with the rights of a namespace.
 func role(kind string, all []rights.Right, in rights.Namespace) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata:\n  name: holdfast-sidecars\n", kind)

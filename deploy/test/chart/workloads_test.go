@@ -115,8 +115,8 @@ func hostPath(spec corev1.PodSpec, name string) string {
 	return ""
 }
 
-// TestPaths_ofTheSocketsFitTogether: what the container calls /csi is where the
-// kubelet is told to look, and the pool lies in what is mounted.
+// TestPaths_ofTheSocketsFitTogether checks that /csi of the container is the directory
+// that the kubelet gets at the registration, and that the pool is in a mounted directory.
 func TestPaths_ofTheSocketsFitTogether(t *testing.T) {
 	spec := linuxNode(t, render(t, "{kubeletDir: /data/kubelet, driverName: my.driver, local: {pool: {path: /srv/a/pool}}}")).Spec.Template.Spec
 	given := flags(spec.Containers[0].Args)
@@ -166,7 +166,7 @@ func TestBackends_decideWhoRunsTheControllers(t *testing.T) {
 		t.Errorf("local: %v", args)
 	}
 	if strings.Contains(strings.Join(node.Containers[0].Args, " "), "attach") || len(of[*appsv1.Deployment](local)) != 0 {
-		t.Error("local: there is nothing to attach, and nobody in the middle")
+		t.Error("local: there are attachments or a central controller")
 	}
 	ebs := render(t, "{backend: ebs}")
 	node = linuxNode(t, ebs).Spec.Template.Spec

@@ -73,7 +73,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- join "," $names -}}
 {{- end -}}
 
-{{/* Whether capacity objects are written: an attachable backend has no limit to tell. */}}
+{{/* Whether capacity objects are written: a backend with attachments has no capacity limit. */}}
 {{- define "holdfast.capacity" -}}
 {{- if and .Values.controllers.capacity (include "holdfast.perNode" .) }}true{{ else }}false{{ end -}}
 {{- end -}}
@@ -313,7 +313,7 @@ readinessProbe:
   failureThreshold: 3
 {{- end -}}
 
-{{/* The namespace of intents, which holds nothing else. */}}
+{{/* The namespace of intents, which has no other objects. */}}
 {{- define "holdfast.intents" -}}
 {{- .Values.intents.namespace | default (printf "%s-intents" (include "holdfast.fullname" .)) -}}
 {{- end -}}
@@ -324,7 +324,7 @@ readinessProbe:
 {{- fail (printf "the namespace %s is the cluster's own: install into one for this release alone, such as holdfast-system (--namespace, --create-namespace)" .Release.Namespace) -}}
 {{- end -}}
 {{- if eq .Release.Namespace (include "holdfast.intents" .) -}}
-{{- fail (printf "intents.namespace: %s is the release's namespace; the controllers may change every ConfigMap there, so it must hold intents alone" .Release.Namespace) -}}
+{{- fail (printf "intents.namespace: %s is the release's namespace; the controllers may change every ConfigMap there, so the namespace must be for intents only" .Release.Namespace) -}}
 {{- end -}}
 {{- $image := .Values.local.pool.image -}}
 {{- if ne (empty $image.file) (empty $image.size) -}}

@@ -1,4 +1,4 @@
-{{/* What a mode's policies look at: pods, and templates where nobody is refused. */}}
+{{/* The objects that a mode's policies match: pods, and templates in modes that reject nothing. */}}
 {{- define "holdfast.inlineRules" -}}
 - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}
 {{- if ne .mode "enforce" }}

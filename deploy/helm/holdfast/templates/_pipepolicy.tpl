@@ -4,7 +4,7 @@
 {{- concat (ternary (list $own) list .Values.windows.enabled) .Values.pipePolicy.allow | uniq | toJson -}}
 {{- end -}}
 
-{{/* The kinds that have a pod in them, by the place where they have it. */}}
+{{/* The kinds that contain a pod, by the path of the pod in them. */}}
 {{- define "holdfast.pipePolicyKinds" -}}
 - name: pods
   pod: object.spec
