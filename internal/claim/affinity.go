@@ -65,7 +65,7 @@ func compares(operator corev1.NodeSelectorOperator, value, bound string) bool {
 	return number < limit
 }
 
-// DescribeAffinity says for people what a volume asks of a node.
+// DescribeAffinity describes what a volume requires of a node, for messages.
 func DescribeAffinity(affinity *corev1.VolumeNodeAffinity) string {
 	var terms []string
 	for _, term := range affinity.Required.NodeSelectorTerms {

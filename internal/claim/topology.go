@@ -81,7 +81,7 @@ func (t Term) Within(other Term) bool {
 	return true
 }
 
-// String is the Term for people, and its identity: no two Terms share it.
+// String is the Term in messages, and its identity: no two Terms share it.
 // Neither "=" nor "," can be in a label's key or value.
 func (t Term) String() string {
 	var text strings.Builder

@@ -32,7 +32,7 @@ func growHeap() {
 	}
 }
 
-// giveBack gives memory back that a crowd of work, or the start, needed.
+// giveBack returns memory to the system that a burst of work, or the start, needed.
 func giveBack(logger *slog.Logger) {
 	debug.FreeOSMemory()
 	if err := releaseFilePages(); err != nil {

@@ -19,7 +19,7 @@ func (m *machine) as(uid uint32, group uint32, arguments ...string) (string, err
 	return string(output), err
 }
 
-// open lets everybody execute the binary and go to the socket.
+// open lets every user execute the binary and connect to the socket.
 func (m *machine) open() {
 	m.t.Helper()
 	for _, directory := range []string{filepath.Dir(binary), filepath.Dir(m.root)} {

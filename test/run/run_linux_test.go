@@ -123,7 +123,7 @@ func (m *machine) write(text string) string {
 }
 
 // isIdle checks that nothing is mounted, attached or left of a pod. Volumes may
-// be there. What the kernel takes back by itself may take it an instant.
+// be there. What the kernel frees may take it a moment.
 func (m *machine) isIdle() {
 	m.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -343,7 +343,7 @@ func (m *machine) start(file string) *exec.Cmd {
 	return command
 }
 
-func TestRun_signalsReachTheWorkloadAndEverythingIsTakenBack(t *testing.T) {
+func TestRun_signalsReachTheWorkloadAndEverythingIsReleased(t *testing.T) {
 	m := newMachine(t)
 	file := m.write(pod("16Mi", "trap 'exit 5' INT; echo ready; while :; do sleep 0.02; done", ""))
 	command := m.start(file)
@@ -388,7 +388,7 @@ func TestRun_doesNotWaitForTheFirstConsumer(t *testing.T) {
 	m.hasVolumes(0)
 }
 
-// What a killed run left is taken back by a run of other pods, too.
+// A run of other pods also releases what a killed run left.
 func TestRun_takesBackWhatAKilledRunLeft(t *testing.T) {
 	m := newMachine(t)
 	file := m.write(pod("16Mi", "echo ready; while :; do sleep 0.02; done", ""))

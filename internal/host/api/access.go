@@ -68,15 +68,15 @@ func (c *connection) Close() error {
 // must not be able to exclude others.
 const mostOfOne = 512
 
-// door accepts connections and reads the credentials of their peers.
-type door struct {
+// peerListener accepts connections and reads the credentials of their peers.
+type peerListener struct {
 	net.Listener
 	mu    sync.Mutex
 	count map[uint32]int // connections by uid
 }
 
 // Accept closes the connections that are too many.
-func (d *door) Accept() (net.Conn, error) {
+func (d *peerListener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := d.Listener.Accept()
 		if err != nil {
@@ -96,7 +96,7 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-func (d *door) enter(c *connection) bool {
+func (d *peerListener) enter(c *connection) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	uid := c.peer.uid

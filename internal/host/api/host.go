@@ -54,7 +54,7 @@ type LogRequest struct {
 type HoldRequest struct {
 	Namespace string       `json:"namespace"`
 	Name      string       `json:"name"`
-	Holder    string       `json:"holder"` // who it is for, for people
+	Holder    string       `json:"holder"` // description of the user, for messages
 	Volumes   []HoldVolume `json:"volumes"`
 	// FSGroup is as in a pod's security context.
 	FSGroup *int64 `json:"fsGroup,omitempty"`

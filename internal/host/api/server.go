@@ -114,7 +114,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		ErrorLog:    slog.NewLogLogger(s.options.Logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(&door{Listener: listener, count: map[uint32]int{}}) }()
+	go func() { ended <- server.Serve(&peerListener{Listener: listener, count: map[uint32]int{}}) }()
 	var err error
 	select {
 	case err = <-ended:

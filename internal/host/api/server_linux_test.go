@@ -232,7 +232,7 @@ func TestServer_asksTheKernelWhoConnects(t *testing.T) {
 		{"one of another group", func(o *Options) { o.Group = &writers }, 4100, []uint32{readers}, "permission denied", "permission denied"},
 		{"one of many groups", both, 4100, manyGroups(readers), "<nil>", "may read only"},
 	}
-	// The child is this program where everybody may read it.
+	// The child is a copy of this program that every user may read.
 	program := filepath.Join(publicDirectory(t), "test")
 	copyProgram(t, program)
 	for _, c := range cases {
@@ -271,7 +271,7 @@ func publicDirectory(t *testing.T) string {
 	return directory
 }
 
-// letThrough lets everybody pass the test's directories above a path.
+// letThrough lets every user pass the test's directories above a path.
 func letThrough(t *testing.T, path string) {
 	t.Helper()
 	for ; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {

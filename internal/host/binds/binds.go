@@ -1,5 +1,5 @@
 // Package binds shows volumes at directories of the machine, in addition to where the
-// host has them: bind mounts that everybody sees. What it is about to mount is
+// host has them: bind mounts that every process sees. What it is about to mount is
 // written down first, and only that is removed again.
 package binds
 

@@ -28,7 +28,7 @@ const (
 type StepEntry struct {
 	// About are the objects that the step is for.
 	About []Ref `json:"about"`
-	// Volume is what people call it.
+	// Volume names it in messages.
 	Volume string `json:"volume,omitempty"`
 	Driver string `json:"driver,omitempty"`
 	Handle string `json:"handle,omitempty"`

@@ -53,7 +53,7 @@ func statOf(stat, lstat func(string) (fs.FileInfo, error), path string) (fs.File
 type probes struct {
 	dial         func(ctx context.Context, path string) error
 	every, limit time.Duration
-	// changed has a message when there is a new verdict.
+	// changed has a message when there is a new result.
 	changed chan struct{}
 
 	mu      sync.Mutex
@@ -64,7 +64,7 @@ type probes struct {
 // probe is the probe of one file.
 type probe struct {
 	identity Identity
-	verdict  kind
+	result   kind
 	cancel   context.CancelFunc
 }
 
@@ -72,18 +72,18 @@ func newProbes(dial func(context.Context, string) error) *probes {
 	return &probes{dial: dial, every: probeEvery, limit: probeLimit, changed: make(chan struct{}, 1), of: map[string]*probe{}}
 }
 
-// ask returns the verdict of a probe, or maybe while the probe runs, which ask starts.
+// ask returns the result of a probe, or maybe while the probe runs, which ask starts.
 func (p *probes) ask(ctx context.Context, path string, identity Identity) kind {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.of[path]; known != nil {
 		if known.identity == identity {
-			return known.verdict
+			return known.result
 		}
 		known.cancel()
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.limit)
-	one := &probe{identity: identity, verdict: maybe, cancel: cancel}
+	one := &probe{identity: identity, result: maybe, cancel: cancel}
 	p.of[path] = one
 	p.running.Go(func() {
 		defer cancel()
@@ -108,9 +108,9 @@ func (p *probes) find(ctx context.Context, path string) kind {
 	}
 }
 
-func (p *probes) set(one *probe, verdict kind) {
+func (p *probes) set(one *probe, result kind) {
 	p.mu.Lock()
-	one.verdict = verdict
+	one.result = result
 	p.mu.Unlock()
 	select {
 	case p.changed <- struct{}{}:
@@ -118,13 +118,13 @@ func (p *probes) set(one *probe, verdict kind) {
 	}
 }
 
-// forget drops the verdicts of files that are gone, and with again those that
+// forget drops the results of files that are gone, and with again those that
 // no server answered, which are then dialled again.
 func (p *probes) forget(exists map[string]bool, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for path, one := range p.of {
-		if !exists[path] || again && one.verdict == notSocket {
+		if !exists[path] || again && one.result == notSocket {
 			one.cancel()
 			delete(p.of, path)
 		}

@@ -175,7 +175,7 @@ func TestProbes_forgetWhatIsGone(t *testing.T) {
 	}
 	answers.Store(true)
 	if got := p.ask(t.Context(), "x", Identity{inode: 1}); got != notSocket {
-		t.Error("the verdict did not last")
+		t.Error("the result did not last")
 	}
 	p.forget(map[string]bool{"x": true}, true) // as once a minute
 	if got := ask(); got != isSocket {
@@ -186,7 +186,7 @@ func TestProbes_forgetWhatIsGone(t *testing.T) {
 		t.Error("a socket was asked again")
 	}
 	if got := p.ask(t.Context(), "x", Identity{inode: 2}); got != maybe {
-		t.Error("another file has the verdict of the one before")
+		t.Error("another file has the result of the one before")
 	}
 	<-p.changed
 }

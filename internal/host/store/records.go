@@ -61,7 +61,7 @@ type VolumeUse struct {
 	SpecName   string // the PersistentVolume's name, or the volume's in the pod
 	Driver     string
 	Handle     string
-	Label      string // what people call it
+	Label      string // its name in messages
 	Inline     bool   `json:",omitempty"`
 	Block      bool   `json:",omitempty"`
 	FSType     string

@@ -112,7 +112,7 @@ func TestClaims_aDriverWithoutRoomIsAskedAgain(t *testing.T) {
 }
 
 // A claim says what it grows to, and a size that the driver
-// refuses can be taken back to one that it grants.
+// refuses can be lowered to one that it grants.
 func TestExpand_aRefusedRequestCanBeLowered(t *testing.T) {
 	for _, code := range []codes.Code{codes.OutOfRange, codes.Internal} {
 		d := newDaemon(t)

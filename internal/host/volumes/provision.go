@@ -47,7 +47,7 @@ func (m *Manager) provision(ctx context.Context, pvc *corev1.PersistentVolumeCla
 }
 
 // finishCreation asks for the volume of a record until there is a final answer.
-// fresh: no earlier request exists. The claim is only a name for people: it may be gone.
+// fresh: no earlier request exists. The claim is only named in messages: it may be gone.
 func (m *Manager) finishCreation(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim, fresh bool) error {
 	return m.stepOf(ctx, claimSubject(pvc, record.Driver, ""), StepCreate, onward(claim.CallCreate), func(ctx context.Context) (string, error) {
 		volume, err := m.create(ctx, record, fresh)

@@ -44,7 +44,7 @@ const (
 
 // Event reports progress of a step of a volume.
 type Event struct {
-	Volume string // what people call it
+	Volume string // its name in messages
 	Step   Step
 	Status Status
 	// Took is the time since the step started.
@@ -88,13 +88,13 @@ func (u *uncertainStepError) Unwrap() error        { return u.error }
 
 // subject is what a step is about.
 type subject struct {
-	label          string // what people call the volume
+	label          string // the volume's name in messages
 	about          []journal.Ref
 	driver, handle string
 }
 
 // stepOf runs one attempt of a step and notifies the observer. do returns a detail
-// for people.
+// for messages.
 func (m *Manager) stepOf(ctx context.Context, of subject, step Step, policy retry, do func(context.Context) (string, error)) error {
 	start, attempts := time.Now(), 0
 	report := func(status Status, err error, detail string) {

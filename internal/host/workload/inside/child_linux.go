@@ -122,7 +122,7 @@ func reap(command int) (unix.WaitStatus, error) {
 	}
 }
 
-// OfTerminal tells of signals that a terminal sends to everybody in the
+// OfTerminal reports whether a terminal sends a signal to every process of the
 // foreground (termios(3)).
 func OfTerminal(number syscall.Signal) bool {
 	switch number {
