@@ -54,11 +54,11 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 // plugin does not have.
 func (c *controller) checkAnnounced(r *csi.CreateVolumeRequest) error {
 	if len(r.GetMutableParameters()) > 0 && !c.features.Modify {
-		return fmt.Errorf("%w: mutable_parameters are given, but this plugin has not the capability MODIFY_VOLUME",
+		return fmt.Errorf("%w: mutable_parameters are given, but this plugin lacks the capability MODIFY_VOLUME",
 			backend.ErrInvalid)
 	}
 	if r.GetAccessibilityRequirements() != nil && len(c.traits.TopologyKeys) == 0 {
-		return fmt.Errorf("%w: accessibility_requirements are given, but this plugin has not the capability "+
+		return fmt.Errorf("%w: accessibility_requirements are given, but this plugin lacks the capability "+
 			"VOLUME_ACCESSIBILITY_CONSTRAINTS", backend.ErrInvalid)
 	}
 	return nil

@@ -105,7 +105,7 @@ func (n *nodeServer) capability(c *csi.VolumeCapability) (backend.Capability, er
 	}
 	if capability.MountGroup != "" {
 		return backend.Capability{}, fmt.Errorf("%w: volume_capability.mount.volume_mount_group is given, but this plugin "+
-			"has not the capability VOLUME_MOUNT_GROUP", backend.ErrInvalid)
+			"lacks the capability VOLUME_MOUNT_GROUP", backend.ErrInvalid)
 	}
 	return capability, nil
 }

@@ -13,7 +13,7 @@ func (c *controller) CreateSnapshot(
 	ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error,
 ) {
 	if r.GetAccessibilityRequirements() != nil {
-		return nil, fmt.Errorf("%w: accessibility_requirements are given, but this plugin has not the capability "+
+		return nil, fmt.Errorf("%w: accessibility_requirements are given, but this plugin lacks the capability "+
 			"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", backend.ErrInvalid)
 	}
 	snapshot, err := c.guard.CreateSnapshot(ctx, backend.SnapshotSpec{

@@ -32,7 +32,7 @@ type Host struct {
 type Filesystem interface {
 	// PathExists does not follow a link at the path: a dangling one exists.
 	PathExists(ctx context.Context, path string) (bool, error)
-	// Mkdir makes the directory and its parents; one that exists is fine, a file
+	// Mkdir makes the directory and its parents; an existing one is not an error, a file
 	// there is ErrExists.
 	Mkdir(ctx context.Context, path string) error
 	// Rmdir removes a directory, or the link or mounted folder itself. Without
@@ -42,7 +42,7 @@ type Filesystem interface {
 	// RmdirContents empties a directory as Rmdir with force would.
 	RmdirContents(ctx context.Context, path string) error
 	// Link makes a directory link at path link to source, which must be a
-	// directory, a link or a mounted folder. An equal link is fine; ErrExists else.
+	// directory, a link or a mounted folder. An equal link is not an error; any other is ErrExists.
 	Link(ctx context.Context, source, link string) error
 	// IsLink reports whether the path is a link, junction or mounted folder whose
 	// target exists; ErrNotFound when there is nothing.
@@ -102,8 +102,8 @@ type Disks interface {
 	// List returns all disks by ascending number. A disk that cannot be read is
 	// listed with its Problem.
 	List(ctx context.Context) ([]Disk, error)
-	// Rescan makes Windows look for disks that came or went and for new sizes.
-	// Concurrent calls share one look.
+	// Rescan makes Windows search for added and removed disks and for new sizes.
+	// Concurrent calls share one scan.
 	Rescan(ctx context.Context) error
 	// Partition brings a blank disk online and writable, gives it a GPT and one
 	// basic data partition of all its space, and returns the partition's volume
@@ -134,13 +134,13 @@ type Volumes interface {
 	// are blank; ErrPrecondition for any other, without exception.
 	Format(ctx context.Context, volumeID, fileSystem string) error
 	// Mount makes an empty directory a mounted folder; ErrPrecondition when it is
-	// not empty or another volume's. The same volume there is fine.
+	// not empty or another volume's. The same volume there is not an error.
 	Mount(ctx context.Context, volumeID, path string) error
 	// Unmount flushes and takes the volume off the directory, which stays. A volume
-	// that is not mounted there is fine; another one there is ErrPrecondition.
+	// that is not mounted there is not an error; another one there is ErrPrecondition.
 	Unmount(ctx context.Context, volumeID, path string) error
 	// Resize grows partition and filesystem to size bytes, 0 for all there is, and
-	// returns the volume's size. It never shrinks: a smaller size is fine.
+	// returns the volume's size. It never shrinks: a smaller size is not an error.
 	Resize(ctx context.Context, volumeID string, size int64) (int64, error)
 	Stats(ctx context.Context, volumeID string) (VolumeStats, error)
 	// DiskOf gives the disk, mounted or not; ErrPrecondition for a spanned volume.
@@ -192,7 +192,7 @@ type SMB interface {
 	// user, with ErrCredentials when the server does not take the password.
 	Mount(ctx context.Context, mount SMBMount) error
 	// Unmount gives up one mount of the remote path: the one at local, or with
-	// local "" one that has no link. None is fine.
+	// local "" one that has no link. A missing mount is not an error.
 	Unmount(ctx context.Context, remote, local string) error
 }
 
@@ -227,7 +227,7 @@ type ISCSI interface {
 	Discover(ctx context.Context, portal Portal) (iqns []string, err error)
 	RemovePortal(ctx context.Context, portal Portal) error
 	Portals(ctx context.Context) ([]Portal, error)
-	// Connect logs in, also again at each start of the machine. Connected is fine.
+	// Connect logs in, also again at each start of the machine. An existing session is not an error.
 	Connect(ctx context.Context, login ISCSILogin) error
 	// Disconnect ends the session and forgets it. A missing one is not an error.
 	Disconnect(ctx context.Context, portal Portal, iqn string) error

@@ -22,31 +22,33 @@ func noVolume(path string) error {
 	return fmt.Errorf("%w: no volume at %s, because it does not exist or is not mounted", backend.ErrNotFound, path)
 }
 
-// sight is the result of one step: a volume, or a link to follow.
-type sight struct {
+// step is the result of one step: a volume, or a link to follow.
+type step struct {
 	volume string
 	next   paths.Path
 }
 
 // At implements api.Volumes.
 func (v volumes) At(ctx context.Context, text string) (string, error) {
-	return v.follow(ctx, text, (*walk).lookAt)
+	return v.follow(ctx, text, (*walk).resolveLast)
 }
 
 // Closest implements api.Volumes.
 func (v volumes) Closest(ctx context.Context, text string) (string, error) {
-	return v.follow(ctx, text, (*walk).lookAlong)
+	return v.follow(ctx, text, (*walk).traverse)
 }
 
-// follow looks at a path, then at where it leads, and so on. Each target is
+// follow resolves a path, then the target of its link, and so on. Each target is
 // checked as a path of a caller is: links are followed within the roots only.
-func (v volumes) follow(ctx context.Context, text string, look func(*walk, context.Context) (sight, error)) (string, error) {
+func (v volumes) follow(
+	ctx context.Context, text string, resolve func(*walk, context.Context) (step, error),
+) (string, error) {
 	path, err := v.rules.Check("target path", text)
 	if err != nil {
 		return "", err
 	}
 	for range maxLinks + 1 {
-		seen, err := below(ctx, v.Host, path, look)
+		seen, err := below(ctx, v.Host, path, resolve)
 		if isGone(err) {
 			return "", noVolume(text)
 		}
@@ -58,39 +60,39 @@ func (v volumes) follow(ctx context.Context, text string, look func(*walk, conte
 	return "", fmt.Errorf("%w: more than %d links from %s; they may lead in a circle, remove one", backend.ErrPrecondition, maxLinks, text)
 }
 
-// lookAt looks at the last name only: nothing on the way to it is a link.
-func (w *walk) lookAt(ctx context.Context) (sight, error) {
+// resolveLast resolves the last name only: no directory on the path may be a link.
+func (w *walk) resolveLast(ctx context.Context) (step, error) {
 	if len(w.names) == 0 {
-		return sight{}, noVolume(w.at)
+		return step{}, noVolume(w.at)
 	}
 	name, err := w.toParent(ctx)
 	if err != nil {
-		return sight{}, err
+		return step{}, err
 	}
 	info, err := w.stat(name)
 	if err != nil {
-		return sight{}, err
+		return step{}, err
 	}
 	if !info.IsReparse() {
-		return sight{}, noVolume(w.child(name))
+		return step{}, noVolume(w.child(name))
 	}
-	return w.lookThrough(name, "")
+	return w.resolveReparse(name, "")
 }
 
-// lookAlong looks at every name from the root down, and ends at the last volume
-// that it came into.
-func (w *walk) lookAlong(ctx context.Context) (sight, error) {
+// traverse resolves every name from the root down, and returns the last volume that it
+// entered.
+func (w *walk) traverse(ctx context.Context) (step, error) {
 	for i, name := range w.names {
 		if err := ctx.Err(); err != nil {
-			return sight{}, err
+			return step{}, err
 		}
 		info, err := w.stat(name)
 		if err != nil {
-			return sight{}, err
+			return step{}, err
 		}
 		last, rest := i == len(w.names)-1, strings.Join(w.names[i+1:], `\`)
 		if info.IsReparse() {
-			seen, err := w.lookThrough(name, rest)
+			seen, err := w.resolveReparse(name, rest)
 			if err != nil || seen.volume == "" || last {
 				return seen, err
 			}
@@ -99,48 +101,48 @@ func (w *walk) lookAlong(ctx context.Context) (sight, error) {
 			break
 		}
 		if err := w.enter(name); err != nil {
-			return sight{}, err
+			return step{}, err
 		}
 	}
 	if w.volume != "" {
-		return sight{volume: w.volume}, nil
+		return step{volume: w.volume}, nil
 	}
 	volume, err := w.host.volumeOf(w.root.where())
-	return sight{volume: volume}, err
+	return step{volume: volume}, err
 }
 
-// lookThrough returns the volume that is mounted at a reparse point, or the target
+// resolveReparse returns the volume that is mounted at a reparse point, or the target
 // of a link; rest is the part of the path after it. Tags are compared as numbers:
 // links have most of a mount point's bits.
-func (w *walk) lookThrough(name, rest string) (sight, error) {
+func (w *walk) resolveReparse(name, rest string) (step, error) {
 	at := w.child(name)
 	link, err := readReparse(w.dir, name)
 	if isErrno(err, win32.ErrorNotAReparsePoint) {
-		return sight{}, noVolume(at) // it was taken off a moment ago
+		return step{}, noVolume(at) // it was taken off a moment ago
 	}
 	if err != nil {
-		return sight{}, failed(err, "read where %s leads", at)
+		return step{}, failed(err, "read where %s leads", at)
 	}
 	if link.IsVolume() {
 		volume, err := w.host.mountedAt(at, link)
-		return sight{volume: volume}, err
+		return step{volume: volume}, err
 	}
 	target := linkTarget(w.at, link)
 	if target == "" {
-		return sight{}, noVolume(at)
+		return step{}, noVolume(at)
 	}
 	if w.volume != "" {
-		return sight{}, refuseLink(at, "a link within a mounted volume")
+		return step{}, refuseLink(at, "a link within a mounted volume")
 	}
 	if rest != "" {
 		target = strings.TrimSuffix(target, `\`) + `\` + rest
 	}
 	next, err := w.host.rules.Check("target of the link "+at, target)
 	if err != nil {
-		return sight{}, fmt.Errorf("%w: %s leads to %.300q, and links are followed within the configured directories "+
+		return step{}, fmt.Errorf("%w: %s leads to %.300q, and links are followed within the configured directories "+
 			"only; remove it", backend.ErrPrecondition, at, target)
 	}
-	return sight{next: next}, nil
+	return step{next: next}, nil
 }
 
 // mountedAt is the volume at a mounted folder under the name that Windows lists it

@@ -19,7 +19,7 @@ func (v volumes) CheckMount(ctx context.Context, volumeID, path string) error {
 		return struct{}{}, v.checkMount(ctx, volumeID, at)
 	})
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", at, err)
+		return fmt.Errorf("inspect %s: %w", at, err)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func withMeant[T any](h *Host, number uint32, expected api.Identity, access win3
 		if disk := h.describe(device, number); !expected.IsOf(disk) {
 			var none T
 			return none, errors.Join(fmt.Errorf("%w: it has serial number %q and identifier %q, and the one with %q and %q "+
-				"is meant; it stays as it is: find the disk anew, as numbers change",
+				"is meant; it was not changed: find the disk again, since numbers change",
 				backend.ErrUnavailable, disk.SerialNumber, disk.Page83, expected.SerialNumber, expected.Page83), disk.Problem)
 		}
 		return do(device)
@@ -172,7 +172,7 @@ func (d disks) isGone(ctx context.Context, path string) bool {
 	return err == nil && !slices.Contains(interfaces, path)
 }
 
-// Rescan looks for disks on all buses, then reads the size of each anew.
+// Rescan searches all buses for disks, then reads the size of each again.
 func (d disks) Rescan(ctx context.Context) error {
 	return d.rescans.do(ctx, func() error { //nolint:contextcheck // the rescan is shared, and outlives its first caller
 		background, cancel := context.WithTimeoutCause(context.Background(), rescanLimit,

@@ -57,7 +57,7 @@ func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) e
 // gives the others back. They stay locked until release, so that no process mounts one
 // again by opening a file, and loses what he writes with the disk.
 func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32) (release func(), err error) {
-	found, silent, err := d.lookForVolumes(ctx, disk)
+	found, silent, err := d.findVolumes(ctx, disk)
 	if err != nil {
 		return nil, err
 	}

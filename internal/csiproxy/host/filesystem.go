@@ -81,12 +81,12 @@ func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
 
 // stat returns the attributes of an entry, by its parent's handle. ErrNotFound.
 func (w *walk) stat(name string) (win32.FileInfo, error) {
-	info, err := w.look(name)
+	info, err := w.attributes(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return info, fmt.Errorf("%w: %s: %w", backend.ErrNotFound, w.child(name), err)
 	}
 	if err != nil {
-		return info, failed(err, "look at %s", w.child(name))
+		return info, failed(err, "inspect %s", w.child(name))
 	}
 	return info, nil
 }
@@ -137,19 +137,19 @@ func (w *walk) makeOnTheWay(name string) error {
 	return err
 }
 
-// make makes the last directory. One that is there is fine, and so is a mounted
+// make makes the last directory. An existing one is not an error, and neither is a mounted
 // folder; a link is not, because its target is not inspected.
 func (w *walk) make(name string) error {
 	made := w.dir.Mkdir(name)
 	if made != nil && !errors.Is(made, win32.ErrorAlreadyExists) {
 		return failed(made, "make the directory %s", w.child(name))
 	}
-	info, err := w.look(name)
+	info, err := w.attributes(name)
 	switch {
 	case err != nil && made == nil && errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("make the directory %s: Windows said that it did, and there is none: %w", w.child(name), err)
 	case err != nil:
-		return failed(err, "look at %s", w.child(name))
+		return failed(err, "inspect %s", w.child(name))
 	case info.IsReparse():
 		return w.acceptFolder(name)
 	case !info.IsDir():

@@ -84,7 +84,7 @@ func (i iscsi) hasPortal(ctx context.Context, portal api.Portal) (bool, error) {
 	return slices.ContainsFunc(portals, func(p api.Portal) bool { return samePortal(p, portal) }), nil
 }
 
-// Discover asks the portal anew.
+// Discover asks the portal again.
 func (i iscsi) Discover(ctx context.Context, portal api.Portal) ([]string, error) {
 	portal, err := checkPortal(portal)
 	if err != nil {

@@ -95,7 +95,7 @@ func checkIQN(name string) error {
 
 func isHex(text string) bool { return strings.Trim(text, "0123456789abcdefABCDEF") == "" }
 
-// checkLogin checks a login's credentials without a word of them in the error.
+// checkLogin checks a login's credentials. Its errors contain none of them.
 func checkLogin(login api.ISCSILogin) error {
 	switch login.Auth {
 	case api.NoAuth:

@@ -117,7 +117,7 @@ func (r *records) replace(path string, data []byte) error {
 	return r.syncEntries()
 }
 
-// remove forgets a record; none is fine.
+// remove forgets a record; a missing one is not an error.
 func (r *records) remove(name string) error {
 	if r.dir == "" {
 		r.mu.Lock()

@@ -84,7 +84,7 @@ func (w *walk) removeEntry(ctx context.Context, info win32.FileInfo, name string
 func (w *walk) mustBeGone(ctx context.Context, name string) error {
 	var err error
 	_, left := poll(ctx, pendingLimit, func() (bool, error) {
-		_, err = w.look(name)
+		_, err = w.attributes(name)
 		return !isErrno(err, win32.ErrorDeletePending), nil
 	})
 	switch {
@@ -97,7 +97,7 @@ func (w *walk) mustBeGone(ctx context.Context, name string) error {
 	case isErrno(err, win32.ErrorDeletePending):
 		return failedAs(backend.ErrInUse, err, "remove %s: another program still has it open", w.child(name))
 	}
-	return failed(err, "look at %s after its removal", w.child(name))
+	return failed(err, "inspect %s after its removal", w.child(name))
 }
 
 // RmdirContents implements api.Filesystem. A link or mounted folder is not
@@ -141,8 +141,8 @@ type remover struct {
 	busyUntil time.Time
 }
 
-// remove removes an entry of whatever kind. at is its path, for errors and for
-// mounted folders. An entry that is gone is fine.
+// remove removes an entry of any kind. at is its path, for errors and for
+// mounted folders. A missing entry is not an error.
 func (r *remover) remove(dir win32.Directory, info win32.FileInfo, name, at string, depth int) error {
 	if err := r.ctx.Err(); err != nil {
 		return fmt.Errorf("remove %s: %w", at, context.Cause(r.ctx))

@@ -154,7 +154,7 @@ func (s smb) answers(at remote) bool {
 	return err == nil || errors.Is(err, backend.ErrDenied)
 }
 
-// mayUse decides about an existing mapping: true to use it, false to make it anew.
+// mayUse decides about an existing mapping: true to use it, false to replace it.
 func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, mount api.SMBMount) (bool, error) {
 	if !known {
 		if works {
@@ -256,7 +256,7 @@ func (s smb) isMapped(ctx context.Context, share string) error {
 // reach asks for a path on the share.
 func (s smb) reach(at remote) error {
 	_, err := s.machine.Files.Attributes(at.linkTarget())
-	return failed(err, "look at %s", at)
+	return failed(err, "inspect %s", at)
 }
 
 // Unmount removes the link, then the mapping when it has no users left.

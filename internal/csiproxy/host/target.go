@@ -39,7 +39,7 @@ func (h *Host) mountTarget(ctx context.Context, path paths.Path) (*mountTarget, 
 	t := &mountTarget{walk: w}
 	if t.name, err = w.toParent(ctx); err == nil {
 		t.directory = w.child(t.name) + `\`
-		err = t.look()
+		err = t.open()
 	}
 	if err != nil {
 		t.close()
@@ -48,7 +48,7 @@ func (h *Host) mountTarget(ctx context.Context, path paths.Path) (*mountTarget, 
 	return t, nil
 }
 
-func (t *mountTarget) look() error {
+func (t *mountTarget) open() error {
 	at := t.walk.child(t.name)
 	dir, err := t.walk.dir.Open(t.name)
 	switch {

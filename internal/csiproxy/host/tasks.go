@@ -150,8 +150,8 @@ func operate[T any](ctx context.Context, t *tasks, keys []string, do func(contex
 	return attend(ctx, t, t.operations, leave, do)
 }
 
-// ask runs what only looks. Some may look at the same thing at once, but not so
-// many that one dead disk takes all threads.
+// ask runs a query, which changes nothing. Only a few queries of one key run at once, so
+// that a dead disk cannot take all threads.
 func ask[T any](ctx context.Context, t *tasks, key string, do func(context.Context) (T, error)) (T, error) {
 	leave, err := t.enter(ctx, "questions about "+key, questionsPerKey)
 	if err != nil {
@@ -244,30 +244,29 @@ func poll(ctx context.Context, limit time.Duration, done func() (bool, error)) (
 	}
 }
 
-// once makes several calls of one look share it. A call that comes while a look
-// is under way shares the next one: the one under way may have passed what it
-// looks for.
+// once runs one action for several callers. A caller that comes during a run shares
+// the next one: the present run may have passed what the caller needs.
 type once struct {
 	mu            sync.Mutex
-	running, next *look
+	running, next *run
 }
 
-type look struct {
+type run struct {
 	done chan struct{}
 	err  error
 }
 
-// do waits for a look that begins after the call did.
+// do waits for a run that begins after the call did.
 func (o *once) do(ctx context.Context, action func() error) error {
 	o.mu.Lock()
-	var mine *look
+	var mine *run
 	switch {
 	case o.running == nil:
-		mine = &look{done: make(chan struct{})}
+		mine = &run{done: make(chan struct{})}
 		o.running = mine
 		go o.run(action)
 	case o.next == nil:
-		o.next = &look{done: make(chan struct{})}
+		o.next = &run{done: make(chan struct{})}
 		mine = o.next
 	default:
 		mine = o.next

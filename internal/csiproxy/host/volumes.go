@@ -69,12 +69,12 @@ type found struct {
 // that does not answer is left out: it is another disk's, or its own disk does not
 // answer either.
 func (h *Host) volumesOn(ctx context.Context, disk uint32) ([]found, error) {
-	on, _, err := h.lookForVolumes(ctx, disk)
+	on, _, err := h.findVolumes(ctx, disk)
 	return on, err
 }
 
-// lookForVolumes also returns the volumes whose location is unknown.
-func (h *Host) lookForVolumes(ctx context.Context, disk uint32) (on []found, silent []string, err error) {
+// findVolumes also returns the volumes whose location is unknown.
+func (h *Host) findVolumes(ctx context.Context, disk uint32) (on []found, silent []string, err error) {
 	names, err := ask(ctx, h.tasks, "the list of volumes", func(context.Context) ([]string, error) {
 		names, err := h.machine.Volumes.All()
 		return names, failed(err, "list volumes")
@@ -204,7 +204,7 @@ func match(on []found, parts []win32.Partition) (names []string, all bool, err e
 	return names, all, nil
 }
 
-// about looks at one volume that a caller names.
+// about inspects one volume that a caller names.
 func about[T any](ctx context.Context, v volumes, volumeID string, do func(name string) (T, error)) (T, error) {
 	name, err := win32.ParseVolumeName(volumeID)
 	if err != nil {
@@ -237,7 +237,7 @@ func (h *Host) filesystemOf(name string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", failed(err, "look at the filesystem of volume %s", name)
+		return "", failed(err, "inspect the filesystem of volume %s", name)
 	}
 	if info.FileSystem == "RAW" { // what some versions answer for a volume on an unusual device
 		return "", nil

@@ -130,9 +130,9 @@ func (h *Host) glimpse(path paths.Path) (info win32.FileInfo, known bool, err er
 	return info, err == nil || errors.Is(err, fs.ErrNotExist), err
 }
 
-// look is Directory.Stat without the tag, which is not needed together with the
+// attributes is Directory.Stat without the tag, which is not needed together with the
 // reparse data.
-func (w *walk) look(name string) (win32.FileInfo, error) {
+func (w *walk) attributes(name string) (win32.FileInfo, error) {
 	if below, ok := w.dir.(win32.Below); ok {
 		return below.StatBelow([]string{name})
 	}

@@ -132,7 +132,7 @@ func (p Path) Components() []string {
 // Name is the last component, "" for a root.
 func (p Path) Name() string { return p.rest[strings.LastIndex(p.rest, separator)+1:] }
 
-// Equal reports whether both are one path, in whatever case.
+// Equal reports whether both are one path, without case.
 func (p Path) Equal(other Path) bool { return EqualText(p.String(), other.String()) }
 
 // EqualText reports whether Windows takes two names, or two paths of one spelling

@@ -49,7 +49,7 @@ func Host(proxy v1.CSIProxyServiceClient) api.Host {
 	}
 }
 
-// done is the error of a call whose response says nothing.
+// done is the error of a call whose response is empty.
 func done[Response any](ctx context.Context, _ Response, err error) error { return translate(ctx, err) }
 
 var errNoSystem = errors.New("csi-proxy v1 has no operations on services and firmware")

@@ -18,7 +18,7 @@ type Limits struct {
 	// Call is how long an RPC may take, whatever its caller would wait for.
 	Call time.Duration
 	// Preface is how long a connection may be silent at its beginning. Clients
-	// that look whether the pipe exists leave such ones behind.
+	// that check whether the pipe exists leave such connections behind.
 	Preface time.Duration
 	// Drain is how long calls may continue after the server was asked to stop.
 	Drain time.Duration

@@ -37,8 +37,8 @@ type Status struct {
 	Error error
 }
 
-// pipe is one version of one API on its pipe: looked for, served, and looked for
-// again when that does not work, until the end.
+// pipe is one version of one API on its pipe. It is probed and served; if that fails, it
+// is probed again, until the end.
 type pipe struct {
 	name        string
 	sddl        string
@@ -82,11 +82,11 @@ func newPipe(definition api.Definition, o Options, sddl string, metrics *metrics
 }
 
 // run keeps the pipe until ctx ends; then it no longer accepts, and stop is due.
-// looked is called after the first look.
-func (p *pipe) run(ctx context.Context, looked func()) {
+// probed is called after the first probe.
+func (p *pipe) run(ctx context.Context, probed func()) {
 	failures := 0
 	for ctx.Err() == nil {
-		served, err := p.serveOnce(ctx, looked)
+		served, err := p.serveOnce(ctx, probed)
 		if ctx.Err() != nil {
 			return
 		}
@@ -95,7 +95,7 @@ func (p *pipe) run(ctx context.Context, looked func()) {
 		}
 		failures++
 		p.report(err)
-		looked()
+		probed()
 		select {
 		case <-ctx.Done():
 		case <-time.After(p.limits.retry(failures)):
@@ -105,7 +105,7 @@ func (p *pipe) run(ctx context.Context, looked func()) {
 
 // serveOnce makes the pipe if no process has it, and serves until the pipe breaks or
 // ctx ends.
-func (p *pipe) serveOnce(ctx context.Context, looked func()) (served bool, err error) {
+func (p *pipe) serveOnce(ctx context.Context, probed func()) (served bool, err error) {
 	inner, err := p.listen(ctx)
 	if err != nil {
 		return false, err
@@ -114,7 +114,7 @@ func (p *pipe) serveOnce(ctx context.Context, looked func()) (served bool, err e
 	end := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer end()
 	p.enter(Status{Pipe: p.name, State: Served})
-	looked()
+	probed()
 	err = p.grpc.Serve(listener) // which closes the listener
 	return true, fmt.Errorf("the pipe broke: %w", err)
 }

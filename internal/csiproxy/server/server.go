@@ -26,7 +26,7 @@ type Options struct {
 	Limits     Limits
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil keeps the metrics to itself
-	// NeedsOne makes Run fail when not one pipe could be served at the first look.
+	// NeedsOne makes Run fail when no pipe could be served at the first probe.
 	// Otherwise it waits for pipes to become free.
 	NeedsOne bool
 }

@@ -10,7 +10,7 @@ import (
 // ErrTaken says that another process serves the pipe.
 var ErrTaken = errors.New("another process serves it")
 
-// Transport is how pipes are looked for, made, and asked who is at their other
+// Transport probes pipes, makes them, and reports the process at their other
 // end. Windows' own is NewTransport's; package memory has one for tests.
 type Transport interface {
 	// Probe returns the process that serves the pipe now, or nil. It connects and

@@ -47,7 +47,7 @@ func startType(number uint32) string {
 	return fmt.Sprintf("start type %d", number)
 }
 
-// Start starts the service and waits until it runs. One that runs is fine.
+// Start starts the service and waits until it runs. A running one is not an error.
 func Start(ctx context.Context, name string) error {
 	err := with(name, func(s *mgr.Service) error { return s.Start() })
 	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {

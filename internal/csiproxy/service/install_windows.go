@@ -107,7 +107,7 @@ func create(ctx context.Context, manager *mgr.Mgr, c Config, entry mgr.Config) (
 			return nil, fmt.Errorf("create the service %s: %w", c.Name, err)
 		}
 		if pause(ctx) != nil {
-			return nil, fmt.Errorf("create the service %s: one of that name is being deleted; close what looks at it, such "+
+			return nil, fmt.Errorf("create the service %s: one of that name is being deleted; close the programs that show it, such "+
 				"as services.msc: %w", c.Name, err)
 		}
 	}
@@ -173,7 +173,7 @@ func readBack(s *mgr.Service, c Config, notes *Notes) error {
 	return nil
 }
 
-// Remove stops the service and deletes its entry. None is fine.
+// Remove stops the service and deletes its entry. A missing one is not an error.
 func Remove(ctx context.Context, name string) error {
 	if err := Stop(ctx, name); err != nil && !errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {
 		return err
@@ -217,7 +217,7 @@ func with(name string, step func(*mgr.Service) error) error {
 	return step(s)
 }
 
-// pause waits a little between two looks.
+// pause waits a little between two polls.
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
