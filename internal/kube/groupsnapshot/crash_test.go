@@ -56,7 +56,7 @@ func TestCrash_whileAGroupIsTaken(t *testing.T) {
 				}
 				if end == "kept" {
 					f.restart()
-					if o := f.becomes("a", "ready", readyAndSettled); handleOf(o) != groupID {
+					if o := f.becomes("a", "ready", readyAndUnmarked); handleOf(o) != groupID {
 						t.Errorf("the content is about %s", handleOf(o))
 					}
 					wanted = 1
@@ -91,7 +91,7 @@ func TestCrash_whileAGroupIsDeleted(t *testing.T) {
 
 // A cache that still shows a content which is gone would have its snapshots
 // taken again, and no content would record them.
-func TestStaleCache_takesNoSnapshotsOfWhatIsGone(t *testing.T) {
+func TestStaleCache_createsNoSnapshotsOfADeletedContent(t *testing.T) {
 	for name, shown := range map[string]change{
 		"being created": markedYes,
 		"new":           func(*groupv1.VolumeGroupSnapshotContent) {},

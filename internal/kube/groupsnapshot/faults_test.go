@@ -57,7 +57,7 @@ func TestDriver_invalidAnswersLeaveTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-func TestDriver_thatAnswersWithAnotherGroupLaterIsNotBelieved(t *testing.T) {
+func TestDriver_aLaterAnswerWithAnotherGroupIsRejected(t *testing.T) {
 	for name, lie := range map[string]func(*csi.VolumeGroupSnapshot){
 		"another group":  func(g *csi.VolumeGroupSnapshot) { g.GroupSnapshotId = "another" },
 		"another member": func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SnapshotId = "another" },
@@ -73,7 +73,7 @@ func TestDriver_thatAnswersWithAnotherGroupLaterIsNotBelieved(t *testing.T) {
 			}
 			f := start(t, driver, group("a"))
 			f.happens("Warning GroupSnapshotContentCheckandUpdateFailed a", `"another"`)
-			o := f.becomes("a", "ready", readyAndSettled)
+			o := f.becomes("a", "ready", readyAndUnmarked)
 			if handleOf(o) != groupID || members(o)[1] != groupID+"-vol-2" {
 				t.Errorf("recorded %s of %q", handleOf(o), members(o))
 			}
@@ -93,7 +93,7 @@ func TestDriver_thatHangsBlocksNoOtherContent(t *testing.T) {
 	f := prepare(t, driver, group("slow", of("vol-slow")), group("quick"))
 	f.Env.Timeout = 100 * time.Millisecond
 	f.Run(f.Env, New(f.Env, options()))
-	f.becomes("quick", "ready", readyAndSettled)
+	f.becomes("quick", "ready", readyAndUnmarked)
 	if o := f.becomes("slow", "failed", fails("DeadlineExceeded")); !marked(o) {
 		t.Error("what may still be taken was forgotten")
 	}
@@ -125,7 +125,7 @@ func TestRequest_isTheSameEachTime(t *testing.T) {
 		return nil
 	}
 	f.Run(f.Env, New(f.Env, options()))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 }
 
 func groupResource() schema.GroupResource {
@@ -151,7 +151,7 @@ func TestAPIServer_faultsAreRetried(t *testing.T) {
 				return nil
 			})
 			f.Run(f.Env, New(f.Env, options()))
-			f.becomes("a", "ready", readyAndSettled)
+			f.becomes("a", "ready", readyAndUnmarked)
 			f.deleteByUser("a")
 			f.vanishes("a")
 			f.empty()
@@ -161,12 +161,12 @@ func TestAPIServer_faultsAreRetried(t *testing.T) {
 
 func TestAPIServer_brokenWatchesLoseNothing(t *testing.T) {
 	f := start(t, nil, group("a"))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.BreakWatches()
 	f.Add(group("b", of("vol-3")))
 	f.deleteByUser("a")
 	f.vanishes("a")
-	f.becomes("b", "ready", readyAndSettled)
+	f.becomes("b", "ready", readyAndUnmarked)
 }
 
 func TestWrites_racingWithSnapshotControllerKeepBoth(t *testing.T) {
@@ -182,7 +182,7 @@ func TestWrites_racingWithSnapshotControllerKeepBoth(t *testing.T) {
 		return nil
 	})
 	f.Run(f.Env, New(f.Env, options()))
-	o := f.becomes("a", "ready", readyAndSettled)
+	o := f.becomes("a", "ready", readyAndUnmarked)
 	if o.Annotations["from-elsewhere"] != "3" || driver.Count("CreateVolumeGroupSnapshot") != 1 {
 		t.Errorf("%v after %q", o.Annotations, driver.Calls())
 	}

@@ -213,7 +213,7 @@ func (f fixture) becomes(name, state string, is func(*groupv1.VolumeGroupSnapsho
 	return object
 }
 
-func readyAndSettled(o *groupv1.VolumeGroupSnapshotContent) bool { return ready(o) && !marked(o) }
+func readyAndUnmarked(o *groupv1.VolumeGroupSnapshotContent) bool { return ready(o) && !marked(o) }
 
 func fails(with string) func(*groupv1.VolumeGroupSnapshotContent) bool {
 	return func(o *groupv1.VolumeGroupSnapshotContent) bool {

@@ -18,9 +18,9 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-func TestGroup_isCutRecordedAndDeleted(t *testing.T) {
+func TestGroup_isCreatedRecordedAndDeleted(t *testing.T) {
 	f := start(t, nil, group("a"))
-	object := f.becomes("a", "ready", readyAndSettled)
+	object := f.becomes("a", "ready", readyAndUnmarked)
 	yes, at, size := true, csidriver.SnapshotTime().UnixNano(), int64(1<<30)
 	info := func(volume string) groupv1.VolumeSnapshotInfo {
 		return groupv1.VolumeSnapshotInfo{
@@ -64,7 +64,7 @@ func TestGroup_requestHasParametersSecretsAndMetadata(t *testing.T) {
 	with := options()
 	with.ExtraMetadata, with.Naming = true, claim.Naming{Prefix: "together", UIDLength: 4}
 	f.Run(f.Env, New(f.Env, with))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	want := map[string]string{
 		"tier": "cold", "csi.storage.k8s.io/volumegroupsnapshot/name": "vgs-a", "csi.storage.k8s.io/volumegroupsnapshot/namespace": "ns",
 		"csi.storage.k8s.io/volumegroupsnapshotcontent/name": "a",
@@ -80,7 +80,7 @@ func TestGroup_requestHasParametersSecretsAndMetadata(t *testing.T) {
 	}
 }
 
-func TestGroup_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
+func TestGroup_hasMarkAndFinalizerBeforeTheCall(t *testing.T) {
 	driver := csidriver.New(driverName)
 	f := prepare(t, driver, group("a", unfinalized))
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
@@ -90,7 +90,7 @@ func TestGroup_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
 		return nil
 	}
 	f.Run(f.Env, New(f.Env, options()))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 }
 
 func TestGroup_isReadyWhenAllItsMembersAre(t *testing.T) {
@@ -100,7 +100,7 @@ func TestGroup_isReadyWhenAllItsMembersAre(t *testing.T) {
 	f := prepare(t, driver, group("a"))
 	f.Env.Retry.Start = time.Hour // an error would end the test
 	f.Run(f.Env, New(f.Env, options()))
-	object := f.becomes("a", "ready", readyAndSettled)
+	object := f.becomes("a", "ready", readyAndUnmarked)
 	for _, info := range object.Status.VolumeSnapshotInfoList {
 		if !*info.ReadyToUse {
 			t.Errorf("ready, but its member is %+v", info)
@@ -125,13 +125,13 @@ func TestGroup_membersAreRefreshedOneByOne(t *testing.T) {
 		t.Errorf("%+v", half.Status)
 	}
 	all.Store(true)
-	whole := f.becomes("a", "ready", readyAndSettled)
+	whole := f.becomes("a", "ready", readyAndUnmarked)
 	if !*whole.Status.VolumeSnapshotInfoList[0].ReadyToUse {
 		t.Error("the member's readiness was not refreshed")
 	}
 }
 
-func TestGroup_membersKeepTheirOrderAndWhatWasRecorded(t *testing.T) {
+func TestGroup_membersKeepTheirOrderAndRecordedFields(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 2
 	var answers atomic.Int64
@@ -144,7 +144,7 @@ func TestGroup_membersKeepTheirOrderAndWhatWasRecorded(t *testing.T) {
 		}
 	}
 	f := start(t, driver, group("a"))
-	infos := f.becomes("a", "ready", readyAndSettled).Status.VolumeSnapshotInfoList
+	infos := f.becomes("a", "ready", readyAndUnmarked).Status.VolumeSnapshotInfoList
 	if infos[0].VolumeHandle != "vol-1" || infos[1].VolumeHandle != "vol-2" {
 		t.Errorf("members of %s, %s", infos[0].VolumeHandle, infos[1].VolumeHandle)
 	}
@@ -153,11 +153,11 @@ func TestGroup_membersKeepTheirOrderAndWhatWasRecorded(t *testing.T) {
 	}
 }
 
-func TestGroup_withoutCreationTimeWasTakenNow(t *testing.T) {
+func TestGroup_withoutCreationTimeGetsTheCurrentTime(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Snapshots.NoTime, driver.Snapshots.Size = true, -1
 	f := start(t, driver, group("a"))
-	object := f.becomes("a", "ready", readyAndSettled)
+	object := f.becomes("a", "ready", readyAndUnmarked)
 	if time.Since(object.Status.CreationTime.Time) > time.Minute {
 		t.Errorf("taken at %v", object.Status.CreationTime)
 	}
@@ -168,7 +168,7 @@ func TestGroup_withoutCreationTimeWasTakenNow(t *testing.T) {
 	}
 }
 
-func TestGroup_errorsAreShownAndRepeated(t *testing.T) {
+func TestGroup_errorsAreReportedAndRetried(t *testing.T) {
 	for _, row := range []struct {
 		code  codes.Code
 		final bool
@@ -192,7 +192,7 @@ func TestGroup_errorsAreShownAndRepeated(t *testing.T) {
 				return fails("refused for a test")(o) && marked(o) != row.final
 			})
 			f.happens("Warning GroupSnapshotCreationFailed a", "Failed to create group snapshot", row.code.String())
-			if object := f.becomes("a", "ready", readyAndSettled); (kind{}).View(object).Error != "" {
+			if object := f.becomes("a", "ready", readyAndUnmarked); (kind{}).View(object).Error != "" {
 				t.Errorf("the error stays: %s", (kind{}).View(object).Error)
 			}
 			if got := len(f.Events()); got != 1 {
@@ -202,7 +202,7 @@ func TestGroup_errorsAreShownAndRepeated(t *testing.T) {
 	}
 }
 
-func TestGroup_deletedWhileTheAnswerIsOutLeavesNothing(t *testing.T) {
+func TestGroup_deletedDuringTheCallLeavesNothing(t *testing.T) {
 	driver := csidriver.New(driverName)
 	f := prepare(t, driver, group("a"))
 	driver.After = func(_ context.Context, rpc string, _ any) error {
@@ -220,7 +220,7 @@ func TestGroup_deletedWhileTheAnswerIsOutLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestGroup_deletedAfterAFinalErrorNeedsNoDriver(t *testing.T) {
+func TestGroup_deletedAfterAFinalErrorMakesNoCall(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "CreateVolumeGroupSnapshot" {
@@ -239,7 +239,7 @@ func TestGroup_deletedAfterAFinalErrorNeedsNoDriver(t *testing.T) {
 
 func TestGroup_retainedKeepsItsSnapshots(t *testing.T) {
 	f := start(t, nil, group("a", retain))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.deleteByUser("a")
 	f.vanishes("a")
 	if groups, snapshots := f.driver.GroupsLeft(), f.driver.SnapshotsLeft(); len(groups) != 1 || len(snapshots) != 2 {
@@ -247,7 +247,7 @@ func TestGroup_retainedKeepsItsSnapshots(t *testing.T) {
 	}
 }
 
-func TestGroup_deletionNamesAllMembersAndTriesUntilTheDriverAgrees(t *testing.T) {
+func TestGroup_deletionNamesAllMembersAndIsRetried(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, request any) error {
 		if asked, ok := request.(*csi.DeleteVolumeGroupSnapshotRequest); ok && len(asked.GetSnapshotIds()) != 2 {
@@ -259,7 +259,7 @@ func TestGroup_deletionNamesAllMembersAndTriesUntilTheDriverAgrees(t *testing.T)
 		return nil
 	}
 	f := start(t, driver, group("a"))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.deleteByUser("a")
 	f.vanishes("a")
 	f.empty()
@@ -284,7 +284,7 @@ func TestGroup_deletionWaitsForAnotherContentOfTheGroupSnapshot(t *testing.T) {
 	f.empty()
 }
 
-func TestGroup_policyChangedInTheLastMomentCounts(t *testing.T) {
+func TestGroup_readsTheDeletionPolicyBeforeTheDeletion(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
 	created := takenAs(id, true, members...)
@@ -303,11 +303,11 @@ func TestGroup_policyChangedInTheLastMomentCounts(t *testing.T) {
 	}
 }
 
-func TestGroup_missingSecretHoldsItsDeletionUntilSomebodyDecides(t *testing.T) {
+func TestGroup_missingSecretBlocksItsDeletion(t *testing.T) {
 	keys := claim.GroupSnapshotKeys()
 	f := start(t, nil, group("a", annotated(keys.SecretName, "s"), annotated(keys.SecretNamespace, "vault")),
 		apiserver.Secret("vault", "s", nil))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.Delete(apiserver.Secret("vault", "s", nil))
 	f.deleteByUser("a")
 	f.happens("Warning GroupSnapshotDeleteError a", "vault/s", claim.DeleteWithoutSecretAnnotation)
@@ -319,7 +319,7 @@ func TestGroup_missingSecretHoldsItsDeletionUntilSomebodyDecides(t *testing.T) {
 	f.empty()
 }
 
-func TestGroup_whatIsMissingIsShownAndComes(t *testing.T) {
+func TestGroup_missingObjectsAreReportedAndAwaited(t *testing.T) {
 	keys := claim.GroupSnapshotKeys()
 	f := start(t, nil,
 		group("secretless", annotated(keys.SecretName, "s"), annotated(keys.SecretNamespace, "vault")),
@@ -337,18 +337,18 @@ func TestGroup_whatIsMissingIsShownAndComes(t *testing.T) {
 		t.Errorf("the driver was called: %q", calls)
 	}
 	f.Add(apiserver.Secret("vault", "s", nil), class("elsewhere", nil))
-	f.becomes("secretless", "ready", readyAndSettled)
-	f.becomes("lost", "ready", readyAndSettled)
+	f.becomes("secretless", "ready", readyAndUnmarked)
+	f.becomes("lost", "ready", readyAndUnmarked)
 }
 
-func TestGroup_ofOthersIsLeftAlone(t *testing.T) {
+func TestGroup_ofAnotherDriverIsIgnored(t *testing.T) {
 	other := class("other", nil)
 	other.Driver = "other.example.org"
 	f := start(t, nil, other, group("foreign-class", classed("other")),
 		group("foreign", func(o *groupv1.VolumeGroupSnapshotContent) { o.Spec.Driver = "other.example.org" }),
 		group("empty", of()),
 		group("mine"))
-	f.becomes("mine", "ready", readyAndSettled)
+	f.becomes("mine", "ready", readyAndUnmarked)
 	for _, name := range []string{"foreign", "foreign-class", "empty"} {
 		if o := f.get(name); o.Status != nil || marked(o) {
 			t.Errorf("%s was touched", name)
@@ -356,7 +356,7 @@ func TestGroup_ofOthersIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestDriver_withoutGroupsIsShown(t *testing.T) {
+func TestDriver_withoutGroupsIsReported(t *testing.T) {
 	for name, lacking := range map[string]func(*csidriver.Driver){
 		"no service":    func(d *csidriver.Driver) { d.Plugin = d.Plugin[:1] },
 		"no capability": func(d *csidriver.Driver) { d.Groups.Offered = nil },
@@ -374,7 +374,7 @@ func TestDriver_withoutGroupsIsShown(t *testing.T) {
 	}
 }
 
-func TestCRDs_thatComeLaterAreServed(t *testing.T) {
+func TestCRDs_installedLaterAreServed(t *testing.T) {
 	f := prepare(t, nil)
 	f.Unserve("groupsnapshot.storage.k8s.io", true)
 	f.Env.Set.PollServed(10 * time.Millisecond)
@@ -382,5 +382,5 @@ func TestCRDs_thatComeLaterAreServed(t *testing.T) {
 	f.Add(group("a"))
 	time.Sleep(50 * time.Millisecond)
 	f.Unserve("groupsnapshot.storage.k8s.io", false)
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 }

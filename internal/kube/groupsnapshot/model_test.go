@@ -167,7 +167,7 @@ func (c *chaos) whole() error {
 			waiting[object.Name] = handleOf(&object)
 			continue
 		}
-		if !readyAndSettled(&object) {
+		if !readyAndUnmarked(&object) {
 			return fmt.Errorf("content %s: %+v, %+v", object.Name, object.ObjectMeta, object.Status)
 		}
 		known[handleOf(&object)] = true

@@ -24,9 +24,9 @@ func (f fixture) untouched(name string) {
 	}
 }
 
-func TestNode_cutsTheGroupsOfItsVolumesAndSaysThatItHasThem(t *testing.T) {
+func TestNode_createsTheGroupsOfItsVolumesAndLabelsThem(t *testing.T) {
 	f := startOn(t, "n1", nil, volume("vol-1", "n1"), volume("vol-2", "n1"), group("a"))
-	object := f.becomes("a", "ready", readyAndSettled)
+	object := f.becomes("a", "ready", readyAndUnmarked)
 	if object.Labels[claim.ManagedByLabel] != "n1" {
 		t.Errorf("labels: %v", object.Labels)
 	}
@@ -38,7 +38,7 @@ func TestNode_cutsTheGroupsOfItsVolumesAndSaysThatItHasThem(t *testing.T) {
 	f.empty()
 }
 
-func TestNode_leavesTheGroupsOfOthersAlone(t *testing.T) {
+func TestNode_ignoresTheGroupsOfOtherNodes(t *testing.T) {
 	t.Run("by the volumes", func(t *testing.T) {
 		startOn(t, "n1", nil, volume("vol-1", "n2"), volume("vol-2", "n2"), group("a")).untouched("a")
 	})
@@ -47,14 +47,14 @@ func TestNode_leavesTheGroupsOfOthersAlone(t *testing.T) {
 	})
 }
 
-func TestNode_waitsForVolumesThatItDoesNotKnowYet(t *testing.T) {
+func TestNode_waitsForUnknownVolumes(t *testing.T) {
 	f := startOn(t, "n1", nil, volume("vol-1", "n1"), group("a"))
 	f.untouched("a")
 	f.Add(volume("vol-2", "n1"))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 }
 
-func TestNode_ofTheFirstVolumeRefusesAGroupThatIsSpread(t *testing.T) {
+func TestNode_ofTheFirstVolumeRejectsAGroupOfSeveralNodes(t *testing.T) {
 	f := startOn(t, "n1", nil, volume("vol-1", "n1"), volume("vol-2", "n2"), group("a"))
 	if o := f.becomes("a", "refused", fails("different nodes")); marked(o) {
 		t.Error("marked, though no driver is called")
@@ -69,7 +69,7 @@ func TestNode_ofTheFirstVolumeRefusesAGroupThatIsSpread(t *testing.T) {
 	other.untouched("a")
 }
 
-func TestNode_showsTheRefusalAlsoWhenTheAPIServerFailedAtFirst(t *testing.T) {
+func TestNode_retriesToReportTheRejection(t *testing.T) {
 	f := prepare(t, nil, volume("vol-1", "n1"), volume("vol-2", "n2"), group("a"))
 	var failed atomic.Int32
 	f.React("patch", "volumegroupsnapshotcontents", func(apiserver.Request) error {
@@ -95,7 +95,7 @@ func TestNode_adoptsAGroupThatItsDriverHas(t *testing.T) {
 	}
 }
 
-func TestNode_letsGoWhatIsNobodysAfterAWhile(t *testing.T) {
+func TestNode_removesTheFinalizerOfAnOrphan(t *testing.T) {
 	gone := metav1.NewTime(time.Now().Add(-2 * time.Minute))
 	just := group("just", of("vol-lost"))
 	f := startOn(t, "n1", nil, just, group("long", of("vol-lost"), userGone, func(o *groupv1.VolumeGroupSnapshotContent) { o.DeletionTimestamp = &gone }))

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-func TestStatic_isLookedUpAndDeletedAsAWhole(t *testing.T) {
+func TestStatic_isReadAndDeletedAsAWhole(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 2
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
@@ -37,7 +37,7 @@ func TestStatic_isLookedUpAndDeletedAsAWhole(t *testing.T) {
 	f.empty()
 }
 
-func TestStatic_thatIsAbsentIsShownAndComes(t *testing.T) {
+func TestStatic_absenceIsReportedAndPolled(t *testing.T) {
 	f := start(t, nil, group("a", existing("id-late", "id-late-vol-1")))
 	f.becomes("a", "failed", fails("NotFound"))
 	f.happens("Warning GroupSnapshotContentCheckandUpdateFailed a", "Failed to check and update group snapshot content", "id-late")
@@ -47,7 +47,7 @@ func TestStatic_thatIsAbsentIsShownAndComes(t *testing.T) {
 	}
 }
 
-func TestStatic_withOtherMembersIsNotBelieved(t *testing.T) {
+func TestStatic_withOtherMembersIsRejected(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
 	driver.Before = func(_ context.Context, _ string, request any) error {
@@ -60,7 +60,7 @@ func TestStatic_withOtherMembersIsNotBelieved(t *testing.T) {
 	f.becomes("a", "failed", fails("id-of-another"))
 }
 
-func TestStatic_asksWithItsClassesSecret(t *testing.T) {
+func TestStatic_readsWithTheSecretOfItsClass(t *testing.T) {
 	var secrets map[string]string
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
@@ -83,7 +83,7 @@ func TestStatic_asksWithItsClassesSecret(t *testing.T) {
 }
 
 // Contents of API version v1beta1 have lost their list of members.
-func TestStatic_withoutKnownMembersIsTheDriversToJudge(t *testing.T) {
+func TestStatic_withoutKnownMembersTakesTheDriversAnswer(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1")
 	driver.Before = func(_ context.Context, _ string, request any) error {

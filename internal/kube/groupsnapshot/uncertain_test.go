@@ -34,9 +34,9 @@ func losing(code codes.Code) *csidriver.Driver {
 	return driver
 }
 
-// TestUncertain_theMarkOutlivesCodesThatSayNothing: the snapshot is taken, and the
+// TestUncertain_keepsTheMarkAfterCodesOfUnknownOutcome: the snapshot is taken, and the
 // answer is lost. No code that says nothing about the first call lets the content go.
-func TestUncertain_theMarkOutlivesCodesThatSayNothing(t *testing.T) {
+func TestUncertain_keepsTheMarkAfterCodesOfUnknownOutcome(t *testing.T) {
 	for _, code := range []codes.Code{
 		codes.Internal, codes.Unknown, codes.ResourceExhausted, codes.PermissionDenied, codes.Unauthenticated,
 		codes.FailedPrecondition, codes.DataLoss, codes.AlreadyExists, codes.NotFound,
@@ -83,7 +83,7 @@ func TestUncertain_theRequestIsFrozen(t *testing.T) {
 				f.Delete(class(className, nil))
 			}
 			f.restart()
-			f.becomes("a", "ready", readyAndSettled)
+			f.becomes("a", "ready", readyAndUnmarked)
 			for _, request := range requests {
 				if !proto.Equal(request, requests[0]) {
 					t.Errorf("asked for %v, then for %v", requests[0], request)
@@ -116,9 +116,9 @@ func TestUncertain_anotherDriversClassChangesNothing(t *testing.T) {
 	}
 }
 
-// TestUncertain_aRejectedRequestIsForgotten: what the driver rejects as such, an
+// TestUncertain_aRejectedRequestIsDiscarded: what the driver rejects as such, an
 // earlier call with the same request cannot have made.
-func TestUncertain_aRejectedRequestIsForgotten(t *testing.T) {
+func TestUncertain_aRejectedRequestIsDiscarded(t *testing.T) {
 	for _, code := range []codes.Code{codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented} {
 		t.Run(code.String(), func(t *testing.T) {
 			t.Parallel()

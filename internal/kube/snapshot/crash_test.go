@@ -76,7 +76,7 @@ func TestCrash_whileASnapshotIsTaken(t *testing.T) {
 				}
 				if end == "kept" {
 					f.restart()
-					f.becomes("a", "ready", readyAndSettled)
+					f.becomes("a", "ready", readyAndUnmarked)
 					if err := f.consistent(); err != nil {
 						t.Error(err)
 					}
@@ -119,7 +119,7 @@ func TestCrash_whileASnapshotIsDeleted(t *testing.T) {
 
 // A cache that still shows a content which is gone would have its snapshot
 // taken again, and no content would record it.
-func TestStaleCache_takesNoSnapshotOfWhatIsGone(t *testing.T) {
+func TestStaleCache_createsNoSnapshotOfADeletedContent(t *testing.T) {
 	for name, shown := range map[string]change{
 		"being created": markedYes,
 		"not ready":     takenAs("id-snapshot-uid-a", false),

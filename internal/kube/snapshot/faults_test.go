@@ -58,7 +58,7 @@ func TestDriver_invalidAnswersLeaveTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-func TestDriver_thatAnswersWithAnotherSnapshotLaterIsNotBelieved(t *testing.T) {
+func TestDriver_aLaterAnswerWithAnotherSnapshotIsRejected(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 2
 	var answers atomic.Int32
@@ -69,7 +69,7 @@ func TestDriver_thatAnswersWithAnotherSnapshotLaterIsNotBelieved(t *testing.T) {
 	}
 	f := start(t, driver, dynamic("a"))
 	f.happens("Warning SnapshotContentCheckandUpdateFailed a", `"another"`)
-	if o := f.becomes("a", "ready", readyAndSettled); handleOf(o) != "id-snapshot-uid-a" {
+	if o := f.becomes("a", "ready", readyAndUnmarked); handleOf(o) != "id-snapshot-uid-a" {
 		t.Errorf("recorded %s", handleOf(o))
 	}
 }
@@ -86,13 +86,13 @@ func TestDriver_thatHangsBlocksNoOtherContent(t *testing.T) {
 	f := prepare(t, driver, dynamic("slow"), dynamic("quick"))
 	f.Env.Timeout = 100 * time.Millisecond
 	f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
-	f.becomes("quick", "ready", readyAndSettled)
+	f.becomes("quick", "ready", readyAndUnmarked)
 	if o := f.becomes("slow", "failed", fails("DeadlineExceeded")); !marked(o) {
 		t.Error("what may still be taken was forgotten")
 	}
 }
 
-func TestDriver_theCallOfADriverThatDiedIsRepeated(t *testing.T) {
+func TestDriver_retriesTheCallOfADriverThatDied(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "csi.sock")
 	driver := csidriver.New(driverName)
 	var stop func()
@@ -128,7 +128,7 @@ func TestDriver_theCallOfADriverThatDiedIsRepeated(t *testing.T) {
 	}
 	serve()
 	t.Cleanup(func() { stop() })
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	if left := driver.SnapshotsLeft(); len(left) != 1 {
 		t.Errorf("at the driver: %q", left)
 	}
@@ -153,7 +153,7 @@ func TestAPIServer_faultsAreRetried(t *testing.T) {
 				return nil
 			})
 			f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
-			f.eventually("a", readyAndSettled)
+			f.eventually("a", readyAndUnmarked)
 			f.insistByUser("a")
 			f.Eventually(func() error {
 				if left := f.driver.SnapshotsLeft(); left != nil {
@@ -167,12 +167,12 @@ func TestAPIServer_faultsAreRetried(t *testing.T) {
 
 func TestAPIServer_brokenWatchesLoseNothing(t *testing.T) {
 	f := start(t, nil, dynamic("a"))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.BreakWatches()
 	f.Add(dynamic("b"))
 	f.deleteByUser("a")
 	f.vanishes("a")
-	f.becomes("b", "ready", readyAndSettled)
+	f.becomes("b", "ready", readyAndUnmarked)
 }
 
 func TestWrites_racingWithSnapshotControllerKeepBoth(t *testing.T) {
@@ -188,13 +188,13 @@ func TestWrites_racingWithSnapshotControllerKeepBoth(t *testing.T) {
 		return nil
 	})
 	f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
-	o := f.becomes("a", "ready", readyAndSettled)
+	o := f.becomes("a", "ready", readyAndUnmarked)
 	if o.Annotations["from-elsewhere"] != "3" || driver.Count("CreateSnapshot") != 1 {
 		t.Errorf("%v after %q", o.Annotations, driver.Calls())
 	}
 }
 
-func TestRefusalForGoodIsNotTriedAtOnce(t *testing.T) {
+func TestRejection_isNotRetriedAtOnce(t *testing.T) {
 	resource := schema.GroupResource{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents"}
 	f := prepare(t, nil, dynamic("a"))
 	f.Env.Retry.Start, f.Env.Retry.Max = 20*time.Millisecond, 20*time.Millisecond

@@ -182,7 +182,7 @@ func (f fixture) becomes(name, state string, is func(*snapshotv1.VolumeSnapshotC
 	return object
 }
 
-func readyAndSettled(o *snapshotv1.VolumeSnapshotContent) bool { return ready(o) && !marked(o) }
+func readyAndUnmarked(o *snapshotv1.VolumeSnapshotContent) bool { return ready(o) && !marked(o) }
 
 func errorOf(o *snapshotv1.VolumeSnapshotContent) string {
 	if o.Status == nil || o.Status.Error == nil || o.Status.Error.Message == nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-func TestContent_isCutRecordedAndDeleted(t *testing.T) {
+func TestContent_isCreatedRecordedAndDeleted(t *testing.T) {
 	f := start(t, nil, dynamic("a"))
-	object := f.becomes("a", "ready", readyAndSettled)
+	object := f.becomes("a", "ready", readyAndUnmarked)
 	if handle, at, size := handleOf(object), *object.Status.CreationTime, *object.Status.RestoreSize; handle != "id-snapshot-uid-a" ||
 		at != csidriver.SnapshotTime().UnixNano() || size != 1<<30 {
 		t.Errorf("recorded %s, %d, %d", handle, at, size)
@@ -59,7 +59,7 @@ func TestContent_requestHasParametersSecretsAndMetadata(t *testing.T) {
 	f := prepare(t, driver, dynamic("a", annotated(keys.SecretName, "s"), annotated(keys.SecretNamespace, "vault")),
 		apiserver.Secret("vault", "s", map[string]string{"password": "x"}))
 	f.Run(f.Env, New(f.Env, Options{ExtraMetadata: true, Naming: claim.Naming{Prefix: "snap", UIDLength: 4}, Poll: fastPoll()}))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	want := map[string]string{
 		"tier": "cold", "csi.storage.k8s.io/volumesnapshot/name": "vs-a", "csi.storage.k8s.io/volumesnapshot/namespace": "ns",
 		"csi.storage.k8s.io/volumesnapshotcontent/name": "a",
@@ -80,7 +80,7 @@ func (f fixture) classParameters() map[string]string {
 	return class.Parameters
 }
 
-func TestContent_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
+func TestContent_hasMarkAndFinalizerBeforeTheCall(t *testing.T) {
 	driver := csidriver.New(driverName)
 	f := prepare(t, driver, dynamic("a", unfinalized))
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
@@ -90,7 +90,7 @@ func TestContent_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
 		return nil
 	}
 	f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 }
 
 func TestContent_readinessIsPolledApartFromErrors(t *testing.T) {
@@ -99,7 +99,7 @@ func TestContent_readinessIsPolledApartFromErrors(t *testing.T) {
 	f := prepare(t, driver, dynamic("a"))
 	f.Env.Retry.Start = time.Hour // an error would end the test
 	f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	if got := driver.Count("CreateSnapshot"); got != 4 {
 		t.Errorf("CreateSnapshot was called %d times; want 4", got)
 	}
@@ -108,17 +108,17 @@ func TestContent_readinessIsPolledApartFromErrors(t *testing.T) {
 	}
 }
 
-func TestContent_withoutCreationTimeWasTakenNow(t *testing.T) {
+func TestContent_withoutCreationTimeGetsTheCurrentTime(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Snapshots.NoTime, driver.Snapshots.Size = true, -1
 	f := start(t, driver, dynamic("a"))
-	object := f.becomes("a", "ready", readyAndSettled)
+	object := f.becomes("a", "ready", readyAndUnmarked)
 	if at := time.Unix(0, *object.Status.CreationTime); time.Since(at) > time.Minute || object.Status.RestoreSize != nil {
 		t.Errorf("taken at %v with %v bytes", at, object.Status.RestoreSize)
 	}
 }
 
-func TestContent_errorsAreShownAndRepeated(t *testing.T) {
+func TestContent_errorsAreReportedAndRetried(t *testing.T) {
 	for _, row := range []struct {
 		code  codes.Code
 		final bool
@@ -143,7 +143,7 @@ func TestContent_errorsAreShownAndRepeated(t *testing.T) {
 				return fails("refused for a test")(o) && marked(o) != row.final
 			})
 			f.happens("Warning SnapshotCreationFailed a", "Failed to create snapshot", row.code.String())
-			if object := f.becomes("a", "ready", readyAndSettled); errorOf(object) != "" {
+			if object := f.becomes("a", "ready", readyAndUnmarked); errorOf(object) != "" {
 				t.Errorf("the error stays: %s", errorOf(object))
 			}
 			if got := len(f.Events()); got != 1 {
@@ -153,7 +153,7 @@ func TestContent_errorsAreShownAndRepeated(t *testing.T) {
 	}
 }
 
-func TestContent_deletedWhileTheAnswerIsOutLeavesNothing(t *testing.T) {
+func TestContent_deletedDuringTheCallLeavesNothing(t *testing.T) {
 	driver := csidriver.New(driverName)
 	f := prepare(t, driver, dynamic("a"))
 	driver.After = func(_ context.Context, rpc string, _ any) error {
@@ -170,7 +170,7 @@ func TestContent_deletedWhileTheAnswerIsOutLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestContent_deletedAfterAFinalErrorNeedsNoDriver(t *testing.T) {
+func TestContent_deletedAfterAFinalErrorMakesNoCall(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "CreateSnapshot" {
@@ -189,7 +189,7 @@ func TestContent_deletedAfterAFinalErrorNeedsNoDriver(t *testing.T) {
 
 func TestContent_retainedKeepsItsSnapshot(t *testing.T) {
 	f := start(t, nil, dynamic("a", retain))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.deleteByUser("a")
 	f.vanishes("a")
 	if left := f.driver.SnapshotsLeft(); len(left) != 1 {
@@ -264,7 +264,7 @@ func TestContent_deletionOfBothContentsOfASnapshot(t *testing.T) {
 	}
 }
 
-func TestContent_deletionTriesUntilTheDriverAgrees(t *testing.T) {
+func TestContent_deletionIsRetried(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "DeleteSnapshot" && driver.Count(rpc) < 3 {
@@ -273,15 +273,15 @@ func TestContent_deletionTriesUntilTheDriverAgrees(t *testing.T) {
 		return nil
 	}
 	f := start(t, driver, dynamic("a"))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.deleteByUser("a")
 	f.vanishes("a")
 	f.happens("Warning SnapshotDeleteError a", "a clone still reads it")
 }
 
-func TestContent_policyChangedInTheLastMomentCounts(t *testing.T) {
+func TestContent_readsTheDeletionPolicyBeforeTheDeletion(t *testing.T) {
 	f := start(t, nil, dynamic("a"))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	var changed atomic.Bool
 	f.React("get", "volumesnapshotcontents", func(apiserver.Request) error { // the controller's last look
 		if changed.CompareAndSwap(false, true) {
@@ -302,11 +302,11 @@ func TestContent_policyChangedInTheLastMomentCounts(t *testing.T) {
 	}
 }
 
-func TestContent_missingSecretHoldsItsDeletionUntilSomebodyDecides(t *testing.T) {
+func TestContent_missingSecretBlocksItsDeletion(t *testing.T) {
 	keys := claim.VolumeSnapshotKeys()
 	f := start(t, nil, dynamic("a", annotated(keys.SecretName, "s"), annotated(keys.SecretNamespace, "vault")),
 		apiserver.Secret("vault", "s", nil))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.Delete(apiserver.Secret("vault", "s", nil))
 	f.deleteByUser("a")
 	f.happens("Warning SnapshotDeleteError a", "vault/s", claim.DeleteWithoutSecretAnnotation)
@@ -322,7 +322,7 @@ func TestContent_missingSecretHoldsItsDeletionUntilSomebodyDecides(t *testing.T)
 	}
 }
 
-func TestContent_whatIsMissingIsShownAndComes(t *testing.T) {
+func TestContent_missingObjectsAreReportedAndAwaited(t *testing.T) {
 	keys := claim.VolumeSnapshotKeys()
 	elsewhere := "elsewhere"
 	f := start(t, nil,
@@ -341,10 +341,10 @@ func TestContent_whatIsMissingIsShownAndComes(t *testing.T) {
 		t.Errorf("the driver was called: %q", calls)
 	}
 	f.Add(apiserver.Secret("vault", "s", nil))
-	f.becomes("secretless", "ready", readyAndSettled)
+	f.becomes("secretless", "ready", readyAndUnmarked)
 }
 
-func TestContent_ofOthersIsLeftAlone(t *testing.T) {
+func TestContent_ofAnotherDriverIsIgnored(t *testing.T) {
 	foreign := dynamic("foreign-class")
 	other := class(nil)
 	other.Name, other.Driver = "other", "other.example.org"
@@ -352,7 +352,7 @@ func TestContent_ofOthersIsLeftAlone(t *testing.T) {
 	f := start(t, nil, other, foreign,
 		dynamic("foreign", func(o *snapshotv1.VolumeSnapshotContent) { o.Spec.Driver = "other.example.org" }),
 		dynamic("mine"))
-	f.becomes("mine", "ready", readyAndSettled)
+	f.becomes("mine", "ready", readyAndUnmarked)
 	for _, name := range []string{"foreign", "foreign-class"} {
 		if o := f.get(name); o.Status != nil || marked(o) {
 			t.Errorf("%s was touched", name)
@@ -360,14 +360,14 @@ func TestContent_ofOthersIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestDriver_withoutSnapshotsIsShown(t *testing.T) {
+func TestDriver_withoutSnapshotsIsReported(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Controller = []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}
 	f := start(t, driver, dynamic("a"))
 	f.becomes("a", "failed", fails("CREATE_DELETE_SNAPSHOT"))
 }
 
-func TestCRDs_thatComeLaterAreServed(t *testing.T) {
+func TestCRDs_installedLaterAreServed(t *testing.T) {
 	f := prepare(t, nil)
 	f.Unserve("snapshot.storage.k8s.io", true)
 	f.Env.Set.PollServed(10 * time.Millisecond)
@@ -375,5 +375,5 @@ func TestCRDs_thatComeLaterAreServed(t *testing.T) {
 	f.Add(dynamic("a"))
 	time.Sleep(50 * time.Millisecond)
 	f.Unserve("snapshot.storage.k8s.io", false)
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 }

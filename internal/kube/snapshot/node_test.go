@@ -30,9 +30,9 @@ func (f fixture) untouched(name string) {
 	}
 }
 
-func TestNode_cutsTheSnapshotsOfItsVolumesAndSaysThatItHasThem(t *testing.T) {
+func TestNode_createsTheSnapshotsOfItsVolumesAndLabelsThem(t *testing.T) {
 	f := startOn(t, "n1", nil, volume("vol-a", "n1"), dynamic("a"))
-	if o := f.becomes("a", "ready", readyAndSettled); o.Labels[claim.ManagedByLabel] != "n1" {
+	if o := f.becomes("a", "ready", readyAndUnmarked); o.Labels[claim.ManagedByLabel] != "n1" {
 		t.Errorf("labels: %v", o.Labels)
 	}
 	// The volume may go before its snapshot: the label then shows whose that is.
@@ -44,22 +44,22 @@ func TestNode_cutsTheSnapshotsOfItsVolumesAndSaysThatItHasThem(t *testing.T) {
 	}
 }
 
-func TestNode_leavesTheSnapshotsOfOthersAlone(t *testing.T) {
+func TestNode_ignoresTheSnapshotsOfOtherNodes(t *testing.T) {
 	startOn(t, "n1", nil, volume("vol-a", "n2"), dynamic("a")).untouched("a")
 	startOn(t, "n1", nil, volume("vol-a", "n1"), dynamic("a", labelledFor("n2"))).untouched("a")
 	startOn(t, "n1", nil, volume("vol-a", "n2"), dynamic("a", markedYes, deleted, userGone)).untouched("a")
 }
 
-func TestNode_takesWhatIsLabelledForIt(t *testing.T) {
+func TestNode_servesContentsWithItsLabel(t *testing.T) {
 	f := startOn(t, "n1", nil, dynamic("a", labelledFor("n1")))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 }
 
-func TestNode_waitsForAVolumeThatItDoesNotKnowYet(t *testing.T) {
+func TestNode_waitsForAnUnknownVolume(t *testing.T) {
 	f := startOn(t, "n1", nil, dynamic("a"))
 	f.untouched("a")
 	f.Add(volume("vol-a", "n1"))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 }
 
 func TestNode_adoptsASnapshotThatItsDriverHas(t *testing.T) {
@@ -75,7 +75,7 @@ func TestNode_adoptsASnapshotThatItsDriverHas(t *testing.T) {
 }
 
 // A retained volume's PersistentVolume may be gone when its snapshot is deleted.
-func TestNode_deletesWhatItsDriverHasThoughNothingSaysSo(t *testing.T) {
+func TestNode_deletesAnUnlabelledSnapshotThatItsDriverHas(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id := driver.AddSnapshot("old", "vol-a")
 	f := startOn(t, "n1", driver, dynamic("a", takenAs(id, true), deleted, userGone))
@@ -96,7 +96,7 @@ func TestNode_deletesASnapshotWhoseIDAnotherNodeHasToo(t *testing.T) {
 	}
 }
 
-func TestNode_letsGoWhatIsNobodysAfterAWhile(t *testing.T) {
+func TestNode_removesTheFinalizerOfAnOrphan(t *testing.T) {
 	gone := metav1.NewTime(time.Now().Add(-2 * time.Minute))
 	f := startOn(t, "n1", nil, dynamic("just"),
 		dynamic("long", userGone, func(o *snapshotv1.VolumeSnapshotContent) { o.DeletionTimestamp = &gone }))

@@ -15,7 +15,7 @@ func TestCreate_twoContentsNeverHaveOneSnapshot(t *testing.T) {
 	f := prepare(t, nil)
 	f.Run(f.Env, New(f.Env, Options{Poll: fastPoll(), Naming: claim.Naming{UIDLength: 3}}))
 	f.Add(dynamic("a", of))
-	f.becomes("a", "ready", readyAndSettled)
+	f.becomes("a", "ready", readyAndUnmarked)
 	f.Add(dynamic("b", of))
 	f.becomes("b", "rejected", fails(`which is the snapshot of content "a"`))
 	first := f.get("a")
@@ -23,5 +23,5 @@ func TestCreate_twoContentsNeverHaveOneSnapshot(t *testing.T) {
 	f.Put(first)
 	f.Delete(dynamic("a"))
 	f.vanishes("a")
-	f.becomes("b", "ready", readyAndSettled)
+	f.becomes("b", "ready", readyAndUnmarked)
 }

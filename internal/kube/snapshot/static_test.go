@@ -21,7 +21,7 @@ func only(kinds ...csi.ControllerServiceCapability_RPC_Type) *csidriver.Driver {
 	return driver
 }
 
-func TestStatic_isLookedUp(t *testing.T) {
+func TestStatic_isRead(t *testing.T) {
 	for name, row := range map[string]struct {
 		kinds []csi.ControllerServiceCapability_RPC_Type
 		call  string
@@ -43,7 +43,7 @@ func TestStatic_isLookedUp(t *testing.T) {
 	}
 }
 
-func TestStatic_isBelievedWhenTheDriverCannotTell(t *testing.T) {
+func TestStatic_isAcceptedWithoutListSnapshots(t *testing.T) {
 	driver := only()
 	f := start(t, driver, staticFor("a", "handle"))
 	object := f.becomes("a", "ready", ready)
@@ -55,7 +55,7 @@ func TestStatic_isBelievedWhenTheDriverCannotTell(t *testing.T) {
 	}
 }
 
-func TestStatic_thatIsAbsentIsShownAndComes(t *testing.T) {
+func TestStatic_absenceIsReportedAndPolled(t *testing.T) {
 	f := start(t, nil, staticFor("a", "id-late"))
 	f.becomes("a", "failed", fails("no such snapshot"))
 	f.happens("Warning SnapshotContentCheckandUpdateFailed a", "Failed to check and update snapshot content", "id-late")
@@ -82,7 +82,7 @@ func TestStatic_isFoundInAListThatIsNotFiltered(t *testing.T) {
 	}
 }
 
-func TestStatic_listsWithItsClassesSecret(t *testing.T) {
+func TestStatic_listsWithTheSecretOfItsClass(t *testing.T) {
 	var secrets map[string]string
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
@@ -106,7 +106,7 @@ func TestStatic_listsWithItsClassesSecret(t *testing.T) {
 	}
 }
 
-func TestMember_waitsForItsHandleAndIsLookedUp(t *testing.T) {
+func TestMember_waitsForItsHandleAndIsRead(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 1
 	group, members := driver.AddGroup("g", "vol-a")
@@ -124,7 +124,7 @@ func TestMember_waitsForItsHandleAndIsLookedUp(t *testing.T) {
 	}
 }
 
-func TestMember_isLeftToItsGroupWhenTheDriverCannotTell(t *testing.T) {
+func TestMember_withoutListSnapshotsIsLeftToItsGroup(t *testing.T) {
 	driver := only()
 	f := start(t, driver, dynamic("a", inGroup, takenAs("m", false), ofGroup("g")))
 	f.Never(50*time.Millisecond, func() error {
@@ -146,7 +146,7 @@ func TestMember_deletedLosesItsFinalizerOnly(t *testing.T) {
 	}
 }
 
-func TestStatic_ofAGroupIsRememberedAsAMember(t *testing.T) {
+func TestStatic_ofAGroupIsRecordedAsAMember(t *testing.T) {
 	driver := csidriver.New(driverName)
 	group, members := driver.AddGroup("g", "vol-a")
 	f := start(t, driver, staticFor("a", members[0]))
@@ -161,7 +161,7 @@ func TestStatic_ofAGroupIsRememberedAsAMember(t *testing.T) {
 	}
 }
 
-func TestStatic_failureOfTheDriverIsShown(t *testing.T) {
+func TestStatic_failureOfTheDriverIsReported(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id := driver.AddSnapshot("old", "vol")
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
