@@ -4,7 +4,7 @@
 // creates the contents of the single snapshots in a group, and package snapshot
 // serves them.
 //
-// As there, the content is the intent: it is marked before the driver is asked.
+// As there, the content is the intent: it is marked before the call.
 package groupsnapshot
 
 import (

@@ -12,7 +12,7 @@ import (
 )
 
 // taken is the status of a content whose group snapshot exists. A group is
-// ready when all its members are, whatever the driver says of the group; until
+// ready when all its members are, regardless of the driver's ready_to_use; until
 // then each answer refreshes the members.
 func taken(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSnapshot) map[string]any {
 	now := time.Now()

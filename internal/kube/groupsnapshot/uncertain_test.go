@@ -35,7 +35,7 @@ func losing(code codes.Code) *csidriver.Driver {
 }
 
 // TestUncertain_keepsTheMarkAfterCodesOfUnknownOutcome: the snapshot is taken, and the
-// answer is lost. No code that says nothing about the first call lets the content go.
+// answer is lost. A code of unknown outcome keeps the mark and the finalizer.
 func TestUncertain_keepsTheMarkAfterCodesOfUnknownOutcome(t *testing.T) {
 	for _, code := range []codes.Code{
 		codes.Internal, codes.Unknown, codes.ResourceExhausted, codes.PermissionDenied, codes.Unauthenticated,
@@ -116,8 +116,8 @@ func TestUncertain_anotherDriversClassChangesNothing(t *testing.T) {
 	}
 }
 
-// TestUncertain_aRejectedRequestIsDiscarded: what the driver rejects as such, an
-// earlier call with the same request cannot have made.
+// TestUncertain_aRejectedRequestIsDiscarded: if the driver rejects the
+// request as invalid, an earlier call with the same request created nothing either.
 func TestUncertain_aRejectedRequestIsDiscarded(t *testing.T) {
 	for _, code := range []codes.Code{codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented} {
 		t.Run(code.String(), func(t *testing.T) {

@@ -59,7 +59,7 @@ func desired(content *groupv1.VolumeGroupSnapshotContent) string {
 
 // members are the IDs of the group's snapshots: recorded, or named by the
 // administrator. Contents of API version v1beta1 lost theirs when the field was
-// renamed; what the driver makes of a call without them is its answer to give.
+// renamed; the driver decides whether it accepts a call without them.
 func members(content *groupv1.VolumeGroupSnapshotContent) []string {
 	var ids []string
 	if content.Status != nil {

@@ -2,9 +2,9 @@
 // does: it asks the driver for the snapshots that snapshot-controller requests,
 // reports when they are ready, and deletes them. It never sees a VolumeSnapshot.
 //
-// The content is the intent: before the driver is asked for a snapshot the
-// content is marked, and it cannot go before the answer is recorded on it. So
-// each snapshot has a content that leads to it, whenever the process ends.
+// The content is the intent: it is marked before the call that creates a snapshot, and it
+// cannot be deleted before the answer is recorded on it. So each snapshot has a content
+// that names it, also after a crash at any time.
 package snapshot
 
 import (
@@ -86,8 +86,8 @@ func (k kind) Delete(ctx context.Context, object *snapshotv1.VolumeSnapshotConte
 	return k.env.CSI.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: handleOf(object), Secrets: secrets})
 }
 
-// taken is the status of a content whose snapshot exists. What was recorded at
-// the first answer stays; a creation time that the driver leaves out is now.
+// taken returns the status of a content whose snapshot exists. Recorded fields stay. If
+// the driver sends no creation time, it is the current time.
 // Only an
 // inspected snapshot has a group: those that this controller creates belong to none.
 func taken(object *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot, inspected bool) map[string]any {

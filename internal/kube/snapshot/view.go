@@ -32,8 +32,8 @@ func names(object *snapshotv1.VolumeSnapshotContent) claim.SnapshotNames {
 	return claim.SnapshotNames{Content: object.Name, Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// member reports whether the snapshot belongs to a group, by what
-// snapshot-controller writes first and by what stays.
+// member reports whether the snapshot belongs to a group: by the annotation, which
+// snapshot-controller writes first, or by the status, which stays.
 func member(content *snapshotv1.VolumeSnapshotContent) bool {
 	_, annotated := content.Annotations[claim.GroupMemberAnnotation]
 	return annotated || content.Status != nil && content.Status.VolumeGroupSnapshotHandle != nil

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
-// Options are what only these controllers need. The zero value is good.
+// Options configure the controllers of both kinds. The zero value is valid.
 type Options struct {
 	// Naming is how the driver's snapshots are named (--snapshot-name-prefix and
 	// --snapshot-name-uuid-length, or their group variants).
@@ -110,7 +110,7 @@ func (c *Controller[T]) sync(ctx context.Context, name string) (time.Duration, e
 	return c.outcome(c.Next(v), c.next(object), object, err)
 }
 
-// outcome is what the queue does after a step.
+// outcome returns the result of a step for the queue.
 func (c *Controller[T]) outcome(done, needed Step, object T, err error) (time.Duration, error) {
 	switch {
 	case needed == StepNothing, needed == StepRelease && done == StepRelease:

@@ -118,8 +118,8 @@ func (c *Controller[T]) rejected(ctx context.Context, object T, repeated bool, f
 	return c.failed(ctx, object, failure)
 }
 
-// failed shows a user why a content is not ready, and returns the failure for
-// the queue. Until a snapshot exists, creating it is what failed.
+// failed reports to the user why a content is not ready, and returns the failure for the
+// queue. While no snapshot exists, the event is that of a failed creation.
 func (c *Controller[T]) failed(ctx context.Context, object T, failure error) (T, error) {
 	if ctx.Err() != nil || Transient(failure) {
 		return object, failure

@@ -10,9 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// Own labels a content that is this node's by its volumes: they may go while
-// the snapshot stays, and then only the label says where it is: for the node
-// that deletes it and for a restore.
+// Own labels a content that is this node's by its volumes. After the deletion of the
+// volumes only the label names the snapshot's node, for its deletion and for a restore.
 func (w *Writer[T]) Own(ctx context.Context, object T, owner *Owner) (T, error) {
 	if owner.scope.Central() || object.GetDeletionTimestamp() != nil {
 		return object, nil
@@ -44,7 +43,7 @@ func label(object metav1.Object, node string) cluster.Op {
 }
 
 // Orphan removes the finalizer of a content that has no owner and needs no
-// driver, when it is this node's turn; until then it says when that is.
+// driver, when it is this node's turn. Before that it returns the time until the turn.
 func (w *Writer[T]) Orphan(ctx context.Context, object T, owner *Owner) (time.Duration, error) {
 	if cluster.RemoveFinalizers(object, w.Keys.Finalizer) == nil {
 		return 0, nil

@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// Poll is how often the driver is asked whether a snapshot is ready. It has
-// nothing to do with the pauses after errors: a backend that uploads for an
-// hour is not a failure.
+// Poll limits the interval at which the controller polls the driver until a snapshot is
+// ready. It is independent of the backoff after errors: a backend that uploads for an
+// hour has not failed.
 type Poll struct {
 	Start, Max time.Duration
 }
 
-// DefaultPoll asks every 5 s at first, and every 30 s of a snapshot that takes
-// minutes.
+// DefaultPoll polls every 5 s at first, and every 30 s for a snapshot that takes minutes.
 func DefaultPoll() Poll { return Poll{Start: 5 * time.Second, Max: 30 * time.Second} }
 
-// share: of the time that a snapshot has taken already, this part is added at
-// most by asking late.
+// share limits the delay by polling to this fraction of the time since the snapshot was
+// taken.
 const share = 4
 
-// Next is the time until the next question about a snapshot that was taken at
-// the given instant. It depends on nothing remembered, so that it continues after
-// a restart; a little chance keeps a mass of snapshots apart.
+// Next returns the time until the next poll of a snapshot that was taken at the given
+// time. It needs no state, so that it continues after a restart. Jitter spreads the polls
+// of many snapshots.
 func (p Poll) Next(taken, now time.Time) time.Duration {
 	pause := min(max(now.Sub(taken)/share, p.Start), p.Max)
 	return pause + rand.N(pause/10+1)
@@ -36,9 +35,9 @@ const Soon = time.Millisecond
 // no request.
 const catchUp = 20 * time.Millisecond
 
-// Outcome is what a queue does after a step: after is the time until the next
-// one when nothing failed. A content that changed during the step is queued
-// again at once; one that was deleted needs nothing.
+// Outcome returns the result of a step for the queue: after is the time until the next
+// step if there is no error. A content that changed during the step is requeued at once;
+// a deleted content is not requeued.
 func Outcome(err error, after time.Duration) (time.Duration, error) {
 	switch {
 	case errors.Is(err, ErrGone):

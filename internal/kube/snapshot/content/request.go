@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// Request is what of a call that creates snapshots does not follow from the
-// content's spec: flags and classes change, and a repeated call must not. It
-// contains no secret.
+// Request is the part of a creation request that does not follow from the content's spec.
+// It is recorded, because flags and classes change and a retry must send the same
+// request. It contains no secret.
 type Request struct {
 	Name       string            `json:"name"`
 	Parameters map[string]string `json:"parameters,omitempty"`

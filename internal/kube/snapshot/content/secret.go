@@ -24,8 +24,8 @@ func Secret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, anno
 
 // DeletionSecret reads the values for the call that deletes. A missing
 // secret delays the deletion, unless the content has
-// claim.DeleteWithoutSecretAnnotation: a driver that is asked without its
-// credentials may say that there is nothing to delete.
+// claim.DeleteWithoutSecretAnnotation: a driver that is called without its credentials
+// may answer that the snapshot does not exist.
 func DeletionSecret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
 	values, err := Secret(ctx, env, keys, annotations)
 	if err == nil || !apierrors.IsNotFound(err) {

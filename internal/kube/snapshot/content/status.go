@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// says reports whether merging into an object's status would change nothing.
-func says(object cluster.Object, status map[string]any) bool {
+// unchangedBy reports whether merging into an object's status would change nothing.
+func unchangedBy(object cluster.Object, status map[string]any) bool {
 	var has struct {
 		Status map[string]any `json:"status"`
 	}
@@ -68,7 +68,7 @@ func (w *Writer[T]) Warn(object T, reason, message string) {
 	w.Recorder.Event(object, corev1.EventTypeWarning, reason, message)
 }
 
-// Undeleted writes an event that says why a snapshot still exists, and returns the
+// Undeleted writes an event with the reason why a snapshot still exists, and returns the
 // failure for the queue: a failed deletion is always retried.
 func (w *Writer[T]) Undeleted(ctx context.Context, object T, reason, what string, failure error) error {
 	if ctx.Err() != nil || Transient(failure) {

@@ -38,8 +38,8 @@ type API[T any] interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (T, error)
 }
 
-// Writer writes contents of one kind. Every write is guarded: it is refused by
-// the API server when the content is not what it was made for.
+// Writer writes contents of one kind. Every write is guarded: the API server rejects it
+// if the content has changed since the write was prepared.
 type Writer[T cluster.Object] struct {
 	Kind     string
 	Keys     claim.SnapshotKeys
@@ -62,19 +62,18 @@ func (w *Writer[T]) Live(ctx context.Context, object T) (T, error) {
 	return live, nil
 }
 
-// Marked reports whether the driver may have been asked for the snapshot, with
-// no answer recorded yet.
+// Marked reports whether the driver may have received the request for the snapshot,
+// without a recorded answer.
 func (w *Writer[T]) Marked(object T) bool {
 	_, marked := object.GetAnnotations()[w.Keys.BeingCreated]
 	return marked
 }
 
-// Mark records that the driver is about to be asked for the snapshot, with the
-// request, and keeps the content from being deleted meanwhile. It decides
-// with desired on the content's state in the API server, not in the cache;
-// ErrChanged if that is not the state for it any more. repeated reports that the
-// content was marked before: the driver may have been asked, with the request
-// that the content has (Frozen).
+// Mark records the request before the driver receives it, and adds the finalizer that
+// keeps the content meanwhile. It applies desired to the content's state in the API
+// server, not in the cache, and returns ErrChanged if desired is false. repeated reports
+// that the content was marked before: the driver may have received the request that the
+// content has (Frozen).
 func (w *Writer[T]) Mark(ctx context.Context, object T, request Request, desired func(T) bool) (marked T, repeated bool, err error) {
 	if w.Marked(object) {
 		live, err := w.Recheck(ctx, object, desired)
@@ -116,8 +115,8 @@ func (w *Writer[T]) markOps(object T, request string) []cluster.Op {
 	return ops
 }
 
-// annotate sets keys and leaves the others alone. The version that the patch is
-// bound to keeps what others write.
+// annotate sets keys and keeps the others. The patch carries the resourceVersion, so that
+// it does not overwrite concurrent changes.
 func annotate(object metav1.Object, pairs map[string]string) cluster.Op {
 	all := maps.Clone(object.GetAnnotations())
 	if all == nil {
@@ -128,8 +127,8 @@ func annotate(object metav1.Object, pairs map[string]string) cluster.Op {
 }
 
 // Unmark records that no call has an unknown outcome any more. The
-// request stays: a snapshot that is not ready yet is asked about with it, and
-// the next mark replaces it.
+// request stays: polls of a snapshot that is not ready use it, and the next mark
+// replaces it.
 func (w *Writer[T]) Unmark(ctx context.Context, object T) (T, error) {
 	if !w.Marked(object) {
 		return object, nil
@@ -168,10 +167,10 @@ func (w *Writer[T]) patch(ctx context.Context, object T, ops []cluster.Op) (T, e
 	return w.API.Patch(ctx, object.GetName(), types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
 }
 
-// Status merges into the status of a content that is still in a state. What the
-// status says already is not written again.
+// Status merges into the status of a content while still is true. It does not write if
+// the status would not change.
 func (w *Writer[T]) Status(ctx context.Context, object T, still func(T) bool, status map[string]any) (T, error) {
-	if says(object, status) {
+	if unchangedBy(object, status) {
 		return object, nil
 	}
 	return w.write(ctx, object, still, func(object T) (T, error) {
