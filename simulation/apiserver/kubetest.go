@@ -74,7 +74,7 @@ type Cluster struct {
 	cancel context.CancelFunc
 }
 
-// New starts an API server that holds the objects.
+// New starts an API server with the objects.
 func New(t testing.TB, driver *csidriver.Driver, objects ...runtime.Object) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, server: newServer(t.Context()), Driver: driver, events: &recorder{}}
@@ -371,13 +371,13 @@ func (c *Cluster) poll(f func() error, ended func() bool) {
 			return
 		}
 		if ended() {
-			c.t.Fatalf("did not come about: %v\nevents: %s", err, strings.Join(c.Events(), "\n        "))
+			c.t.Fatalf("the condition did not become true: %v\nevents: %s", err, strings.Join(c.Events(), "\n        "))
 		}
 		time.Sleep(pollEvery)
 	}
 }
 
-// Never holds f to have no error for a while.
+// Never fails the test if f returns an error within a while.
 func (c *Cluster) Never(d time.Duration, f func() error) {
 	c.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {

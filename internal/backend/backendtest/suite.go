@@ -69,7 +69,7 @@ func run(t *testing.T, open func(t *testing.T) Subject, in func(t *testing.T, ch
 }
 
 // rule is one sentence of the contract and how it is checked. A rule about an
-// optional interface that the subject does not implement holds by itself.
+// optional interface that the subject does not implement passes.
 type rule struct {
 	name  string
 	check func(b *bench)

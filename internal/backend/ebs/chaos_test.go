@@ -201,7 +201,7 @@ func (c *chaos) kill(ctx context.Context) {
 	}
 }
 
-// operate is the person who looks at what hangs: a machine that holds on to
+// operate acts as an administrator who handles what hangs: a machine that keeps
 // volumes for long is stopped and started again.
 func (c *chaos) operate(ctx context.Context) {
 	w := c.emulator.World()

@@ -89,7 +89,7 @@ func noted(m map[string]time.Time, key string, lifetime time.Duration) map[strin
 	return m
 }
 
-// CreateSnapshot snapshotNames a snapshot. The guard has found none of the name.
+// CreateSnapshot takes a snapshot. The guard has found none of the name.
 func (c *Controller) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	desired, in, err := c.planSnapshot(ctx, spec)
 	if err != nil {

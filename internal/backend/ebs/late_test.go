@@ -32,7 +32,7 @@ func (t stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		response, err := t.RoundTripper.RoundTrip(own) //nolint:bodyclose // the caller closes it, or nobody got it
+		response, err := t.RoundTripper.RoundTrip(own) //nolint:bodyclose // the caller closes it, or the answer is lost
 		done <- outcome{response, err}
 	}()
 	select {

@@ -10,16 +10,15 @@ import (
 // listingLifetime is how long the pages of one listing may take.
 const listingLifetime = 30 * time.Second
 
-// listing keeps a whole listing for the pages that follow its first. EC2 has no
-// order of its own to begin in the middle of, and a listing of it all for each
-// page would be one too many for each.
+// listing keeps a whole listing for its later pages. EC2's listings have no order, so a
+// page cannot begin at an ID; without the kept listing each page would need a whole one.
 type listing[T any] struct {
 	mu    sync.Mutex
 	items []T
 	until time.Time
 }
 
-// page gives at most limit items (0: all) whose IDs come after the given one.
+// page returns at most limit items (0: all) whose IDs come after the given one.
 func (l *listing[T]) page(after string, limit int, id func(T) string, list func() ([]T, error)) ([]T, error) {
 	items, kept := l.recall(after)
 	if !kept {
@@ -42,7 +41,7 @@ func (l *listing[T]) page(after string, limit int, id func(T) string, list func(
 	return slices.Clone(rest), nil
 }
 
-// recall gives what was kept, to who asks for more than a beginning.
+// recall returns the kept items for a page that is not the first.
 func (l *listing[T]) recall(after string) ([]T, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +51,7 @@ func (l *listing[T]) recall(after string) ([]T, bool) {
 	return l.items, true
 }
 
-// keep holds a new listing; its time is not extended by use.
+// keep keeps a new listing; use does not extend its time.
 func (l *listing[T]) keep(items []T, kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +66,7 @@ func (l *listing[T]) drop() {
 	l.items = nil
 }
 
-// pages puts EC2's pages together.
+// pages joins EC2's pages.
 func pages[T any](page func(token string) ([]T, string, error)) ([]T, error) {
 	var all []T
 	token := ""

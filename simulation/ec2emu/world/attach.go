@@ -104,7 +104,7 @@ func (w *World) volumeIsFree(v *volume, i *instance) *Error {
 	return nil
 }
 
-// mayShare holds the rules of multi-attach volumes.
+// mayShare checks the rules of multi-attach volumes.
 func (w *World) mayShare(v *volume, i *instance) *Error {
 	t := w.typeOf(i)
 	if t.Xen {

@@ -49,7 +49,7 @@ func (w *World) StartInstance(id string) error {
 	})
 }
 
-// RebootInstance frees the names that forced detaches have spoiled.
+// RebootInstance frees the names that forced detaches have blocked.
 func (w *World) RebootInstance(id string) error {
 	return w.changeInstance(id, func(i *instance) *Error {
 		if i.State != running {

@@ -78,7 +78,7 @@ func keep(ask *shapeRequest, v *volume) {
 	}
 }
 
-// checkSharedChange holds what multi-attach forbids.
+// checkSharedChange rejects what multi-attach forbids.
 func (w *World) checkSharedChange(v *volume, r *ModifyVolumeRequest, ask shapeRequest) *Error {
 	if v.Multi && v.Type == "io1" && (r.Size != nil || r.VolumeType != "" || r.IOPS != nil) {
 		return refuse("UnsupportedOperation", "The volume '%s' is an io1 volume enabled for Multi-Attach; its type, size and iops cannot be changed.", v.ID)

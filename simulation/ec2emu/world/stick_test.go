@@ -9,7 +9,7 @@ func TestStick_keepsATransitionUntilUnstick(t *testing.T) {
 	bubble(t, Config{Knobs: Bench()}, func(t *testing.T, w *World) {
 		instance, volume := newInstance(t, w, InstanceSpec{}), newVolume(t, w)
 		waitState(t, w, volume, available)
-		hold := func(state string) {
+		stays := func(state string) {
 			t.Helper()
 			if err := w.Stick(volume, instance); err != nil {
 				t.Fatal(err)
@@ -23,11 +23,11 @@ func TestStick_keepsATransitionUntilUnstick(t *testing.T) {
 			}
 		}
 		attach(t, w, volume, instance, "/dev/sdf")
-		hold(attaching)
+		stays(attaching)
 		waitAttachment(t, w, volume, instance, attached)
 		wantCode(t, w.Stick(volume, instance), "IncorrectState")
 		detach(t, w, volume, instance, false)
-		hold(detaching)
+		stays(detaching)
 		waitState(t, w, volume, available)
 		wantCode(t, w.Unstick(volume, instance), "InvalidAttachment.NotFound")
 	})

@@ -20,9 +20,9 @@ import (
 
 // Tags that the client itself asks for (the reference driver's names).
 const (
-	// NameTag holds the CSI name of a volume.
+	// NameTag is the tag with the CSI name of a volume.
 	NameTag = "CSIVolumeName"
-	// SnapshotNameTag holds the CSI name of a snapshot.
+	// SnapshotNameTag is the tag with the CSI name of a snapshot.
 	SnapshotNameTag = "CSIVolumeSnapshotName"
 	// ManagedTag, with the value "true", marks what a driver made.
 	ManagedTag = "ebs.csi.aws.com/cluster"

@@ -28,7 +28,7 @@ const regionTimeout = 5 * time.Second
 // calls open and close them all the time.
 const connections = 128
 
-// configuration holds region, credentials and transport of a client.
+// configuration has the region, credentials and transport of a client.
 type configuration struct {
 	aws         aws.Config
 	http        aws.HTTPClient

@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-// pageSize is what one page of a describe holds at most.
+// pageSize is the largest number of items in one page of a describe.
 const pageSize = 500
 
 // about is a describe's operation; several keys are counted, not listed.

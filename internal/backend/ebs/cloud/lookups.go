@@ -81,9 +81,8 @@ func (c *Client) closeLookups() {
 	all.Wait()
 }
 
-// kept are answers that may be used again for a while. Their time is counted
-// from when they were got and never extended. What does not exist is
-// not kept.
+// kept are answers that may be used again until they expire. Their lifetime begins when
+// they are received and is never extended. Missing objects are not kept.
 type kept[V any] struct {
 	lifetime time.Duration
 	mu       sync.Mutex

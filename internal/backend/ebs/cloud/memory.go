@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// memory holds the recent calls and answers of this client. EC2 is eventually
+// memory has the recent calls and answers of this client. EC2 is eventually
 // consistent: for some seconds a describe may lack a new volume, or may show an
 // older state than an earlier describe. So a describe is corrected where it
 // contradicts what is certainly newer:
@@ -18,8 +18,9 @@ import (
 //   - a volume does not shrink, a creation, an attachment of a given start and a
 //     modification of a given start do not go back.
 //
-// Every fact is forgotten when the lag has passed since it became known: its
-// expiry is fixed then, so that repeated reads cannot keep it alive. EC2 has the last word after that.
+// Every fact is forgotten when the lag has passed since it became known: its expiry is
+// fixed then, so that repeated reads cannot keep it alive. After that EC2's answers are
+// used unchanged.
 type memory struct {
 	lag time.Duration
 
@@ -68,7 +69,7 @@ func (m *memory) valid(at time.Time) bool {
 	return !at.IsZero() && time.Since(at) < m.lag
 }
 
-// volume finds or makes the facts of a volume, to which something is added now.
+// volume finds or makes the facts of a volume, and extends their lifetime.
 func (m *memory) volume(id string) *volumeFacts {
 	m.sweep()
 	f := m.volumes[id]
@@ -91,7 +92,7 @@ func (m *memory) snapshot(id string) *snapshotFacts {
 	return f
 }
 
-// sweep forgets what does not count any more, now and then.
+// sweep removes expired facts, at most once in a lag.
 func (m *memory) sweep() {
 	now := time.Now()
 	if now.Sub(m.swept) < m.lag {

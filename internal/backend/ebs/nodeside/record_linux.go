@@ -46,7 +46,7 @@ const (
 	markSuffix  = ".mark.json"
 )
 
-// records is the state directory. Without a path it holds nothing.
+// records is the state directory. Without a path it is empty.
 type records struct {
 	path string
 	boot string

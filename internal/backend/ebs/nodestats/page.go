@@ -32,7 +32,7 @@ const (
 // ErrNotAPage says that what a disk answered is not the page of an EBS volume.
 var ErrNotAPage = errors.New("not the statistics of an EBS volume")
 
-// Page holds the counters of a volume since it was attached.
+// Page has the counters of a volume since it was attached.
 type Page struct {
 	ReadOperations, WriteOperations uint64
 	ReadBytes, WriteBytes           uint64

@@ -25,7 +25,7 @@ type Volume struct {
 	// KeepRatio makes IOPS grow with the volume; KeepRatioSaid reports that a
 	// modification named it.
 	KeepRatio, KeepRatioSaid bool
-	// Encrypted is nil where nothing was said: the account's default holds then.
+	// Encrypted is nil if no parameter sets it: the account's default applies then.
 	Encrypted *bool
 	KMSKeyID  string
 	// InitializationRate in MiB/s is for volumes made of a snapshot.
