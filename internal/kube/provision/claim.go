@@ -17,12 +17,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/topology"
 )
 
-// lookAgain is when a claim that waits for something that is watched is looked
-// at all the same.
-const lookAgain = time.Minute
+// recheckPeriod is the pause after which a claim is processed again that waits for a
+// change of a watched object.
+const recheckPeriod = time.Minute
 
-// waiting is an error that passes with a change that is watched: no attempt is
-// made before it.
+// waiting is an error that only a change of a watched object ends.
 type waiting struct{ error }
 
 func waitFor(format string, arguments ...any) error {
@@ -40,12 +39,12 @@ func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, 
 		c.progress.forget(uid)
 		return 0, nil
 	}
-	if !c.open(pvc) {
-		return c.taken(pvc)
+	if !c.needsVolume(pvc) {
+		return c.nameConflict(pvc)
 	}
 	class, found := c.classes.Get(className(pvc))
 	if !found {
-		return c.hold(pvc, fmt.Sprintf("storageclass.storage.k8s.io %q not found", className(pvc)))
+		return c.explainWait(pvc, fmt.Sprintf("storageclass.storage.k8s.io %q not found", className(pvc)))
 	}
 	return c.begin(ctx, pvc, class)
 }
@@ -57,8 +56,8 @@ func (c *Controller) claim(uid types.UID) *corev1.PersistentVolumeClaim {
 	return nil
 }
 
-// open tells whether a claim still wants a volume of this process.
-func (c *Controller) open(pvc *corev1.PersistentVolumeClaim) bool {
+// needsVolume reports whether this process is to create a volume for a claim.
+func (c *Controller) needsVolume(pvc *corev1.PersistentVolumeClaim) bool {
 	if !c.pending(pvc) || !c.here(pvc) || pvc.DeletionTimestamp != nil || c.progress.of(pvc.UID).done {
 		return false
 	}
@@ -66,26 +65,27 @@ func (c *Controller) open(pvc *corev1.PersistentVolumeClaim) bool {
 	return !exists
 }
 
-// taken tells of a claim whose volume's name stands for something else.
-func (c *Controller) taken(pvc *corev1.PersistentVolumeClaim) (time.Duration, error) {
+// nameConflict reports that another object has the name of a claim's PersistentVolume.
+func (c *Controller) nameConflict(pvc *corev1.PersistentVolumeClaim) (time.Duration, error) {
 	pv, exists := c.volumes.Get(c.volumeName(pvc))
 	if !exists || !c.pending(pvc) || !c.here(pvc) || pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == pvc.UID {
 		return 0, nil
 	}
-	return c.hold(pvc, fmt.Sprintf("PersistentVolume %q exists and is not for this claim; it stands for %s; delete or rename it", pv.Name, describeVolume(pv)))
+	return c.explainWait(pvc, fmt.Sprintf("PersistentVolume %q exists and is not for this claim; it stands for %s; delete or rename it", pv.Name, describeVolume(pv)))
 }
 
-// hold tells why nothing is done for a claim; the same is not told again soon.
-func (c *Controller) hold(pvc *corev1.PersistentVolumeClaim, why string) (time.Duration, error) {
-	if c.speaks(pvc) && c.progress.once(pvc.UID, why) {
+// explainWait writes an event that says why a claim waits, and returns when the claim is
+// due again. An equal event is repeated rarely.
+func (c *Controller) explainWait(pvc *corev1.PersistentVolumeClaim, why string) (time.Duration, error) {
+	if c.reports(pvc) && c.progress.shouldReport(pvc.UID, why) {
 		c.warn(pvc, reasonFailed, "%s", why)
 	}
-	return lookAgain, nil
+	return recheckPeriod, nil
 }
 
-// speaks reports whether this process tells of a claim: of one that no node is
-// selected for, one node of all does, the first in turn.
-func (c *Controller) speaks(pvc *corev1.PersistentVolumeClaim) bool {
+// reports is whether this process writes events on a claim. Without a selected node,
+// the node of the first rank writes them.
+func (c *Controller) reports(pvc *corev1.PersistentVolumeClaim) bool {
 	return c.env.Scope.Central() || selectedNode(pvc) == c.env.Scope.Node || c.csiNodes != nil && c.rank(pvc.UID) == 0
 }
 
@@ -93,12 +93,12 @@ func (c *Controller) speaks(pvc *corev1.PersistentVolumeClaim) bool {
 func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
 	if class.Provisioner != c.env.Driver {
 		if pvc.Annotations[migratedToAnnotation] == c.env.Driver {
-			return c.hold(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; make a class with provisioner %q, since parameters are not translated",
+			return c.explainWait(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; make a class with provisioner %q, since parameters are not translated",
 				class.Name, class.Provisioner, c.env.Driver))
 		}
 		return 0, nil // the class was made again, for another driver
 	}
-	if selectedNode(pvc) == "" && waitsForConsumer(class) && !c.mayFollow(pvc) {
+	if selectedNode(pvc) == "" && waitsForConsumer(class) && !c.maySelectBySource(pvc) {
 		return 0, nil
 	}
 	known := c.progress.of(pvc.UID)
@@ -107,11 +107,11 @@ func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	}
 	if !c.env.Scope.Central() && selectedNode(pvc) == "" {
 		if begun, err := c.intents.Foreign(ctx, string(pvc.UID)); begun || err != nil {
-			return lookAgain, err // the volume may exist elsewhere; watchUnserved reports an intent that waits
+			return recheckPeriod, err // the volume may exist elsewhere; watchUnserved reports an intent that waits
 		}
 		// Not read live before: every node would. What takes it is a write that
 		// fails if the claim is not what the cache has.
-		taken, after, err := c.take(ctx, pvc, class)
+		taken, after, err := c.claimForNode(ctx, pvc, class)
 		if taken == nil {
 			return after, err
 		}
@@ -128,7 +128,7 @@ func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClai
 // process did: a claim that was bound and deleted long ago must not get a
 // volume again (external-provisioner#1469). nil means that nothing is to do.
 func (c *Controller) current(ctx context.Context, pvc *corev1.PersistentVolumeClaim, known step) (*corev1.PersistentVolumeClaim, error) {
-	if time.Since(c.started) > settling && time.Since(known.news) < settling {
+	if time.Since(c.started) > cacheLag && time.Since(known.updated) < cacheLag {
 		return pvc, nil
 	}
 	live, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).Get(ctx, pvc.Name, metav1.GetOptions{})
@@ -137,7 +137,7 @@ func (c *Controller) current(ctx context.Context, pvc *corev1.PersistentVolumeCl
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", claim.Describe(pvc), err)
-	case live.UID != pvc.UID || !c.open(live):
+	case live.UID != pvc.UID || !c.needsVolume(live):
 		return nil, nil
 	}
 	return live, nil
@@ -164,7 +164,7 @@ func (c *Controller) attempt(ctx context.Context, pvc *corev1.PersistentVolumeCl
 	if err := c.hit("create/intent"); err != nil {
 		return 0, err
 	}
-	return c.make(ctx, pvc, prepared, began, func() (map[string]string, error) { return values, nil })
+	return c.createAndSave(ctx, pvc, prepared, began, func() (map[string]string, error) { return values, nil })
 }
 
 // unprepared says what follows when no request could be made.
@@ -172,17 +172,17 @@ func (c *Controller) unprepared(ctx context.Context, pvc *corev1.PersistentVolum
 	var wait waiting
 	switch {
 	case errors.Is(err, claim.ErrPopulated):
-		if c.progress.once(pvc.UID, err.Error()) {
-			c.tell(pvc, reasonProvisioning, "Assuming an external populator will provision the volume")
+		if c.progress.shouldReport(pvc.UID, err.Error()) {
+			c.info(pvc, reasonProvisioning, "Assuming an external populator will provision the volume")
 		}
 		return 0, nil
 	case errors.Is(err, errElsewhere):
-		return c.sendAway(ctx, pvc, class, err)
+		return c.rescheduleElsewhere(ctx, pvc, class, err)
 	case errors.Is(err, topology.ErrNodeGone):
 		_ = c.failed(pvc, class.Name, err)
 		return 0, c.reschedule(ctx, pvc, selectedNode(pvc))
 	case errors.As(err, &wait):
-		return c.hold(pvc, fmt.Sprintf("failed to provision volume with StorageClass %q: %v", class.Name, err))
+		return c.explainWait(pvc, fmt.Sprintf("failed to provision volume with StorageClass %q: %v", class.Name, err))
 	}
 	return 0, c.failed(pvc, class.Name, err)
 }

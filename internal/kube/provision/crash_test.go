@@ -216,8 +216,8 @@ func TestReplay_keepsWhatTheDriverCannotRepeat(t *testing.T) {
 	controller, _ := w.run()
 	w.event("Warning ProvisioningCleanupFailed ns/a", `volume "pvc-uid-a" may have been made`)
 	w.Eventually(func() error {
-		if controller.suspects() != 1 || w.records() != 1 {
-			return fmt.Errorf("%d suspects, %d records", controller.suspects(), w.records())
+		if controller.quarantined() != 1 || w.records() != 1 {
+			return fmt.Errorf("%d in quarantine, %d records", controller.quarantined(), w.records())
 		}
 		return nil
 	})
@@ -239,7 +239,7 @@ func TestReplay_waitsForRecordsThatCannotBeRead(t *testing.T) {
 	w.run()
 	w.Never(100*time.Millisecond, func() error {
 		if len(w.calls()) > 0 {
-			return errors.New("a volume is made although nobody knows what an earlier process left")
+			return errors.New("a volume is made although the intents of earlier processes are unknown")
 		}
 		return nil
 	})

@@ -48,7 +48,7 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 		if err := c.forgetRecord(ctx, pv); err != nil {
 			return 0, err
 		}
-		return 0, c.letGo(ctx, pv, claim.ProvisionerFinalizer)
+		return 0, c.removeFinalizers(ctx, pv, claim.ProvisionerFinalizer)
 	case lifecycle.DueDelete:
 		return c.reclaim(ctx, pv)
 	}
@@ -63,8 +63,8 @@ const behindCache = time.Second
 func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (time.Duration, error) {
 	if reason := c.keptBy(pv); reason != "" {
 		// The end of the attachment, or of the other object, brings it here again.
-		c.tell(pv, reasonFailedDelete, "%s", reason)
-		return lookAgain, nil
+		c.info(pv, reasonFailedDelete, "%s", reason)
+		return recheckPeriod, nil
 	}
 	// Deleting data cannot be undone: the object's own state decides, not a cache.
 	live, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
@@ -79,8 +79,8 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 		return behindCache, nil // it may lack an object that names the volume
 	}
 	if reason := c.keptBy(live); reason != "" {
-		c.tell(live, reasonFailedDelete, "%s", reason)
-		return lookAgain, nil
+		c.info(live, reasonFailedDelete, "%s", reason)
+		return recheckPeriod, nil
 	}
 	began := time.Now()
 	err = c.deleteVolume(ctx, live)
@@ -147,7 +147,7 @@ func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolu
 	if c.options.AttachFinalizer != "" {
 		own = append(own, c.options.AttachFinalizer)
 	}
-	return c.letGo(ctx, pv, own...)
+	return c.removeFinalizers(ctx, pv, own...)
 }
 
 // forgetRecord sees to it that no crash from here on has the volume made again.
@@ -155,7 +155,7 @@ func (c *Controller) forgetRecord(ctx context.Context, pv *corev1.PersistentVolu
 	if pv.Spec.ClaimRef == nil || !c.intents.Stored(string(pv.Spec.ClaimRef.UID)) {
 		return nil
 	}
-	if left, found := c.intents.Get(string(pv.Spec.ClaimRef.UID)); found && !c.stands(pv, left) {
+	if left, found := c.intents.Get(string(pv.Spec.ClaimRef.UID)); found && !c.matches(pv, left) {
 		return nil // the record of another volume
 	}
 	return c.intents.RemoveNow(ctx, string(pv.Spec.ClaimRef.UID))

@@ -226,7 +226,7 @@ func TestDelete_ofAVolumeThatWasTakenBackMeanwhile(t *testing.T) {
 	w := newWorld(t, newClass())
 	w.Driver.AddVolume("id-pvc-uid-a", 1)
 	w.run()
-	// The cache hears "released"; the object is somebody's again by the time it is read.
+	// The cache hears "released"; the object has a claim again by the time it is read.
 	w.React("get", "persistentvolumes", func(apiserver.Request) error {
 		w.Put(newVolume("a"))
 		return nil

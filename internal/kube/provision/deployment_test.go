@@ -176,7 +176,7 @@ func TestDeployment_aRejectionByAnotherInstanceProvesNothing(t *testing.T) {
 			}
 			controller, stop := w.run(w.withInstance("n1", anywhere))
 			w.Eventually(func() error {
-				if n := controller.suspects(); n != 1 {
+				if n := controller.quarantined(); n != 1 {
 					return fmt.Errorf("%d intents in quarantine, %d stored", n, w.records())
 				}
 				return nil
@@ -204,8 +204,8 @@ func TestDeployment_theNextInstanceIsRecordedBeforeItsCall(t *testing.T) {
 	w.crashAs("create/called", w.withInstance("n2", onNodes("n2")), func() {})
 	controller, stop := w.run(w.withInstance("n1", onlyN2))
 	w.Eventually(func() error {
-		if n := controller.suspects() + w.records(); n != 2 {
-			return fmt.Errorf("%d intents in quarantine, %d stored", controller.suspects(), w.records())
+		if n := controller.quarantined() + w.records(); n != 2 {
+			return fmt.Errorf("%d intents in quarantine, %d stored", controller.quarantined(), w.records())
 		}
 		return nil
 	})

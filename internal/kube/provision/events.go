@@ -20,26 +20,26 @@ const (
 	reasonRetained      = "VolumeRetained" // of our own
 )
 
-// announceAfter is how long an attempt takes before an event tells of it. Most
-// end before that, and their end is an event anyway: that is one write less.
+// announceAfter is the time after which an event reports a running attempt. Most
+// attempts end earlier with an event of their own, which saves a write.
 const announceAfter = time.Second
 
 func (c *Controller) warn(object runtime.Object, reason, format string, arguments ...any) {
 	c.env.Recorder.Event(object, corev1.EventTypeWarning, reason, cluster.Truncate(fmt.Sprintf(format, arguments...)))
 }
 
-func (c *Controller) tell(object runtime.Object, reason, format string, arguments ...any) {
+func (c *Controller) info(object runtime.Object, reason, format string, arguments ...any) {
 	c.env.Recorder.Event(object, corev1.EventTypeNormal, reason, cluster.Truncate(fmt.Sprintf(format, arguments...)))
 }
 
-// announce tells of an attempt that takes long; stop when it has ended.
+// announce writes an event if an attempt takes long; call stop at its end.
 func (c *Controller) announce(pvc *corev1.PersistentVolumeClaim) (stop func() bool) {
 	return time.AfterFunc(announceAfter, func() {
-		c.tell(pvc, reasonProvisioning, "External provisioner is provisioning volume for claim %q", pvc.Namespace+"/"+pvc.Name)
+		c.info(pvc, reasonProvisioning, "External provisioner is provisioning volume for claim %q", pvc.Namespace+"/"+pvc.Name)
 	}).Stop
 }
 
-// failed tells of a failed attempt, and passes the error on for the next one.
+// failed writes an event about a failed attempt and returns the error.
 func (c *Controller) failed(pvc *corev1.PersistentVolumeClaim, class string, err error) error {
 	c.warn(pvc, reasonFailed, "failed to provision volume with StorageClass %q: %v", class, err)
 	return err

@@ -14,12 +14,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// patchTries is how often a patch is made anew because somebody else had
-// changed the object.
+// patchTries is how often a patch is repeated after another client has changed the
+// object.
 const patchTries = 4
 
-// letGo takes finalizers off a PersistentVolume, all with one patch.
-func (c *Controller) letGo(ctx context.Context, pv *corev1.PersistentVolume, finalizers ...string) error {
+// removeFinalizers removes finalizers of a PersistentVolume with one patch.
+func (c *Controller) removeFinalizers(ctx context.Context, pv *corev1.PersistentVolume, finalizers ...string) error {
 	return c.patchVolume(ctx, pv, func(pv *corev1.PersistentVolume) []cluster.Op {
 		return cluster.RemoveFinalizers(pv, finalizers...)
 	})

@@ -18,8 +18,8 @@ import (
 // holderPage is how many PersistentVolumes one request reads.
 const holderPage = 500
 
-// holder asks the API server which PersistentVolume names a volume, whatever it
-// is called: a cache may be behind, and the answer decides about data.
+// holder asks the API server which PersistentVolume has a volume, by driver and handle.
+// A cache may be behind, and the answer decides about data.
 func (c *Controller) holder(ctx context.Context, handle string) (lifecycle.Holder, error) {
 	var found lifecycle.Holder
 	options := metav1.ListOptions{Limit: holderPage}
@@ -53,7 +53,7 @@ func pointers(volumes []corev1.PersistentVolume) iter.Seq[*corev1.PersistentVolu
 // to delete.
 func (c *Controller) cachedHolder(handle string, left record) bool {
 	return slices.ContainsFunc(c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle)), func(pv *corev1.PersistentVolume) bool {
-		return pv.Name != left.Volume.Name || !c.stands(pv, left)
+		return pv.Name != left.Volume.Name || !c.matches(pv, left)
 	})
 }
 
@@ -63,18 +63,18 @@ func (c *Controller) elsewhereVolume(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.NodeAffinity != nil && pv.Spec.NodeAffinity.Required != nil && !c.env.Scope.OwnsVolume(pv)
 }
 
-// heldError explains that a volume is not used for a claim. The driver's answer is
+// holderError says which PersistentVolume has the volume that the driver returned. The driver's answer is
 // forgotten: when the PersistentVolume goes, its volume may go with it.
-func (c *Controller) heldError(left record, handle string, holder lifecycle.Holder) error {
+func (c *Controller) holderError(left record, handle string, holder lifecycle.Holder) error {
 	c.progress.note(left.Volume.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
 	return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q; the volume is left alone",
 		left.Volume.Name, handle, holder.Name)
 }
 
-// yield forgets a record whose volume's name another claim's record has: the
-// driver knows volumes by their names, so that the two are one volume, and the
-// other record leads to it.
-func (c *Controller) yield(ctx context.Context, left record, owner types.UID) (time.Duration, error) {
+// dropDuplicate discards an intent whose volume has the name of another claim's intent.
+// The driver finds volumes by name, so both are one volume, and the other intent
+// completes it.
+func (c *Controller) dropDuplicate(ctx context.Context, left record, owner types.UID) (time.Duration, error) {
 	uid := left.Volume.Spec.ClaimRef.UID
 	c.log.WarnContext(ctx, "two claims share the name of a volume; the second one waits", "volume", left.Volume.Name, "claim", left.claimKey(), "first", owner)
 	c.drop(uid, left)
@@ -84,6 +84,6 @@ func (c *Controller) yield(ctx context.Context, left record, owner types.UID) (t
 
 // shares explains that a claim waits because another one's volume has the name.
 func (c *Controller) shares(pvc *corev1.PersistentVolumeClaim, name string, owner types.UID) (time.Duration, error) {
-	return c.hold(pvc, fmt.Sprintf("the volume of the claim with UID %s is named %q too; the UIDs begin alike: give the provisioner a greater --volume-name-uuid-length",
+	return c.explainWait(pvc, fmt.Sprintf("the volume of the claim with UID %s is named %q too; the UIDs begin alike: give the provisioner a greater --volume-name-uuid-length",
 		owner, name))
 }

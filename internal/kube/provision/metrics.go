@@ -15,7 +15,7 @@ type metrics struct {
 	deleteTime                   *prometheus.HistogramVec
 }
 
-func newMetrics(registerer prometheus.Registerer, intents, suspects, unserved func() int) *metrics {
+func newMetrics(registerer prometheus.Registerer, intents, quarantined, unserved func() int) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "controller_" + name, Help: help}, labels)
 	}
@@ -36,7 +36,7 @@ func newMetrics(registerer prometheus.Registerer, intents, suspects, unserved fu
 	if registerer != nil {
 		registerer.MustRegister(m.provisioned, m.provisionFailed, m.provisionTime, m.deleted, m.deleteFailed, m.deleteTime,
 			gauge("provision_intents", "Volumes that are being made.", intents),
-			gauge("provision_suspect_volumes", "Volumes of which nobody can tell whether they exist.", suspects),
+			gauge("provision_suspect_volumes", "Volumes of which it is unknown whether they exist.", quarantined),
 			gauge("provision_unserved_intents", "Volumes that were being made by a process that is gone, and that no process completes.", unserved))
 	}
 	return m

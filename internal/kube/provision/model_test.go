@@ -427,7 +427,7 @@ func (c *chaos) endQuarantine() {
 	for _, object := range c.intents() {
 		for uid, text := range object.Data {
 			var quarantined record
-			if json.Unmarshal([]byte(text), &quarantined) != nil || quarantined.Suspect == "" || !c.kept[volumes[quarantined.Volume.Name]] {
+			if json.Unmarshal([]byte(text), &quarantined) != nil || quarantined.Quarantine == "" || !c.kept[volumes[quarantined.Volume.Name]] {
 				continue
 			}
 			delete(object.Data, uid)

@@ -29,43 +29,43 @@ func (c *Controller) turn(rank int) time.Duration {
 	return time.Duration(bits.Len(uint(rank))) * c.options.TurnOfNode
 }
 
-// take makes a claim with immediate binding this node's, by naming the node in
-// it. Of all nodes, one tries at once; the order is another for each claim, and
-// the same on all nodes, so that they neither stampede nor crowd on one node.
-// It returns nil if the claim is not this node's (yet).
-func (c *Controller) take(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (*corev1.PersistentVolumeClaim, time.Duration, error) {
-	if c.mayFollow(pvc) {
-		return c.follow(ctx, pvc)
+// claimForNode selects this node for a claim with immediate binding. The nodes try in
+// an order that differs for each claim and is the same on all nodes, so that they
+// spread and rarely try at once. It returns nil if this node is not selected (yet).
+func (c *Controller) claimForNode(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+	if c.maySelectBySource(pvc) {
+		return c.selectBySource(ctx, pvc)
 	}
 	if c.csiNodes == nil {
 		return nil, 0, nil
 	}
 	known := c.progress.of(pvc.UID)
-	pause := max(time.Until(known.asked.Add(c.turn(c.rank(pvc.UID)))), time.Until(known.away))
+	pause := max(time.Until(known.asked.Add(c.turn(c.rank(pvc.UID)))), time.Until(known.skipUntil))
 	if pause > 0 {
 		return nil, pause, nil
 	}
 	if err := claim.CheckTopology(class, c.env.Scope.Segments); err != nil {
-		return c.leave(pvc, known, err)
+		return c.explainNotAllowed(pvc, known, err)
 	}
 	room, err := c.room(ctx, pvc, class)
 	if err != nil {
 		return nil, 0, c.failed(pvc, class.Name, err)
 	}
 	if !room {
-		c.progress.note(pvc.UID, func(s *step) { s.away = time.Now().Add(lookAgain) })
-		return nil, lookAgain, nil
+		c.progress.note(pvc.UID, func(s *step) { s.skipUntil = time.Now().Add(recheckPeriod) })
+		return nil, recheckPeriod, nil
 	}
-	return c.choose(ctx, pvc)
+	return c.selectNode(ctx, pvc)
 }
 
-// leave is for a claim whose class does not allow this node. The first in turn
-// tells of it, when all others have had theirs and have not taken it.
-func (c *Controller) leave(pvc *corev1.PersistentVolumeClaim, known step, why error) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+// explainNotAllowed writes the event on a claim whose class does not allow this node.
+// The node of the first rank does, after all other nodes had the time to select
+// themselves.
+func (c *Controller) explainNotAllowed(pvc *corev1.PersistentVolumeClaim, known step, why error) (*corev1.PersistentVolumeClaim, time.Duration, error) {
 	if pause := time.Until(known.asked.Add(longestTurn)); pause > 0 || c.rank(pvc.UID) > 0 {
-		return nil, max(pause, lookAgain), nil
+		return nil, max(pause, recheckPeriod), nil
 	}
-	after, err := c.hold(pvc, why.Error())
+	after, err := c.explainWait(pvc, why.Error())
 	return nil, after, err
 }
 
@@ -93,7 +93,7 @@ func weight(node string, uid types.UID) uint64 {
 	return w
 }
 
-// room tells whether the driver has place for the claim on this node, as far as
+// room reports whether the driver has place for the claim on this node, as far as
 // it can say.
 func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (bool, error) {
 	_, can, err := c.capabilities(ctx)
@@ -104,14 +104,14 @@ func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if err != nil {
 		return false, err
 	}
-	wish, err := creation.Request()
+	request, err := creation.Request()
 	if err != nil {
 		return false, err
 	}
 	calling, cancel := c.env.Call(ctx)
 	defer cancel()
 	answer, err := c.env.CSI.GetCapacity(calling, &csi.GetCapacityRequest{
-		VolumeCapabilities: wish.GetVolumeCapabilities(), Parameters: creation.Class.Parameters,
+		VolumeCapabilities: request.GetVolumeCapabilities(), Parameters: creation.Class.Parameters,
 		AccessibleTopology: &csi.Topology{Segments: c.env.Scope.Segments},
 	})
 	if err != nil {
@@ -121,16 +121,16 @@ func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if largest := answer.GetMaximumVolumeSize(); largest != nil {
 		free = min(free, largest.GetValue())
 	}
-	if size := wish.GetCapacityRange().GetRequiredBytes(); free < size {
+	if size := request.GetCapacityRange().GetRequiredBytes(); free < size {
 		why := fmt.Sprintf("node %q has room for %d bytes, and %s asks for %d; other nodes are tried", c.env.Scope.Node, free, claim.Describe(pvc), size)
-		_, err = c.hold(pvc, why)
+		_, err = c.explainWait(pvc, why)
 		return false, err
 	}
 	return true, nil
 }
 
-// choose names this node in the claim, if nobody has changed it meanwhile.
-func (c *Controller) choose(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+// selectNode writes this node into the claim, unless the claim has changed meanwhile.
+func (c *Controller) selectNode(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, time.Duration, error) {
 	name := cluster.Add(c.env.Scope.Node, "metadata", "annotations", selectedNodeAnnotation)
 	patch := cluster.JSONPatch(cluster.TestVersion(pvc.ResourceVersion), name)
 	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).

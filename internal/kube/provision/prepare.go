@@ -86,7 +86,7 @@ func (c *Controller) capabilities(ctx context.Context) (client.PluginCapabilitie
 	return plugin, can, err
 }
 
-// able tells whether the driver can do what the claim asks for.
+// able reports whether the driver can do what the claim asks for.
 func (c *Controller) able(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, can client.ControllerCapabilities, plugin client.PluginCapabilities) error {
 	lacks := func(what, capability string) error {
 		return fmt.Errorf("%s: driver %s does not %s (%s)", claim.Describe(pvc), c.env.Driver, what, capability)
@@ -157,7 +157,7 @@ func (c *Controller) place(pvc *corev1.PersistentVolumeClaim, class *storagev1.S
 	case c.options.Topology != nil:
 		return c.options.Topology.Requirement(pvc, class, selectedNode(pvc))
 	case c.env.Scope.Central():
-		return nil, errors.New("the driver has topology, and nobody follows the nodes")
+		return nil, errors.New("the driver has topology, and the controller has no topology tracker")
 	}
 	if err := claim.CheckTopology(class, c.env.Scope.Segments); err != nil {
 		return nil, err

@@ -18,9 +18,9 @@ type progress struct {
 
 // step is the memory of one claim.
 type step struct {
-	news  time.Time // when the watch last told of the claim
-	asked time.Time // when it was first told of what the claim asks for
-	// made is the driver's answer for which no PersistentVolume stands yet.
+	updated time.Time // when the watch last reported the claim
+	asked   time.Time // when the watch first reported what the claim asks for
+	// made is the driver's answer for which no PersistentVolume exists yet.
 	made *csi.Volume
 	// name is the volume's name that the claim has reserved.
 	name string
@@ -30,23 +30,23 @@ type step struct {
 	// refused is set while the API server has definitely refused every try of any
 	// process to create the PersistentVolume of the intent.
 	refused bool
-	// done is set when the PersistentVolume stands and the cache has not yet
-	// told so of the claim.
+	// done is set when the PersistentVolume exists and the cache does not show the
+	// claim as bound yet.
 	done bool
 	// slow and slowClass keep a claim from a class that the driver refused.
 	slow      time.Time
 	slowClass types.UID
-	// away is until when this node leaves a claim with immediate binding to others.
-	away time.Time
-	// told and toldAt are the last message that is not worth repeating soon.
-	told   string
-	toldAt time.Time
+	// skipUntil is until when this node leaves a claim without a selected node to others.
+	skipUntil time.Time
+	// reported and reportedAt are the last event, which is repeated rarely.
+	reported   string
+	reportedAt time.Time
 }
 
-// heard notes that the watch told of the claim, and whether it asks for
-// something else than before.
-func (s *step) heard(now time.Time, changed bool) {
-	s.news = now
+// update notes that the watch has reported the claim; changed is whether the claim asks
+// for something else than before.
+func (s *step) update(now time.Time, changed bool) {
+	s.updated = now
 	if changed || s.asked.IsZero() {
 		s.asked, s.slow = now, time.Time{}
 	}
@@ -115,15 +115,15 @@ func (p *progress) forget(uid types.UID) {
 	delete(p.known, uid)
 }
 
-// tellAgain is when a message is repeated: events are kept for an hour.
-const tellAgain = 15 * time.Minute
+// eventRepeat is when a message is repeated: events are kept for an hour.
+const eventRepeat = 15 * time.Minute
 
-// once tells whether a message is another one than the last, or that one is old.
-func (p *progress) once(uid types.UID, message string) (fresh bool) {
+// shouldReport reports whether a message differs from the last one, or that one is old.
+func (p *progress) shouldReport(uid types.UID, message string) (fresh bool) {
 	p.note(uid, func(s *step) {
-		fresh = s.told != message || time.Since(s.toldAt) > tellAgain
+		fresh = s.reported != message || time.Since(s.reportedAt) > eventRepeat
 		if fresh {
-			s.told, s.toldAt = message, time.Now()
+			s.reported, s.reportedAt = message, time.Now()
 		}
 	})
 	return fresh

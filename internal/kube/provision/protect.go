@@ -36,7 +36,7 @@ func (c *Controller) protectClaim(ctx context.Context, source *corev1.Persistent
 	return written, nil
 }
 
-// protectSnapshot goes on without the finalizer where the cluster does not
+// protectSnapshot continues without the finalizer if the cluster does not
 // allow it: old manifests of drivers lack the right.
 func (c *Controller) protectSnapshot(ctx context.Context, source *snapshotv1.VolumeSnapshot) (*snapshotv1.VolumeSnapshot, error) {
 	ops := cluster.AddFinalizers(source, lifecycle.RestoreFinalizer)
@@ -67,7 +67,7 @@ func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration,
 	if source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) || c.elsewhereByCache(source) {
 		return 0, nil
 	}
-	if !c.env.Scope.Central() && c.progress.once(source.GetUID(), "to be let go") {
+	if !c.env.Scope.Central() && c.progress.shouldReport(source.GetUID(), "to be let go") {
 		return rand.N(spread), nil
 	}
 	if copied, err := c.copies(ctx, source); err != nil || !copied {
@@ -117,9 +117,9 @@ func (c *Controller) protected(key string) (cluster.Object, string) {
 	return nil, ""
 }
 
-// copies tells whether it is this process that copies a source: the finalizers
-// are the same for all drivers, and each lets go what it has kept. A source that
-// nobody can copy any more, since what it stands for is gone, is anybody's.
+// copies reports whether this process copies a source. The finalizers are the same for
+// all drivers, and each removes its own. Any process removes them from a source whose
+// volume or content is gone.
 func (c *Controller) copies(ctx context.Context, source cluster.Object) (bool, error) {
 	switch source := source.(type) {
 	case *corev1.PersistentVolumeClaim:
@@ -143,7 +143,7 @@ func (c *Controller) copies(ctx context.Context, source cluster.Object) (bool, e
 	return false, nil
 }
 
-// inUse tells whether something is being made of a source, or will be: a claim
+// inUse reports whether something is being made of a source, or will be: a claim
 // that waits for it, or a volume in progress whose claim is gone.
 func (c *Controller) inUse(key string) bool {
 	for _, pvc := range c.claims.By(cluster.ClaimBySource(), key) {

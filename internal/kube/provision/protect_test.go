@@ -71,7 +71,7 @@ func TestProtection_endsWithASourceWhoseVolumeIsGone(t *testing.T) {
 	}
 }
 
-// TestProtection_ofASnapshotWithoutContent: nobody can copy it any more.
+// TestProtection_ofASnapshotWithoutContent: no claim can be made of it any more.
 func TestProtection_ofASnapshotWithoutContent(t *testing.T) {
 	snapshot, _ := newSnapshot("s")
 	snapshot.Finalizers = []string{lifecycle.RestoreFinalizer}

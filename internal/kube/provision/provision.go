@@ -6,7 +6,7 @@
 // called, the whole request and the PersistentVolume that is to come of it are
 // written down (package intent); the call is repeated from that record, by this
 // process or the next one, until the driver has given a final answer, and the
-// record goes when the PersistentVolume stands or the volume is gone.
+// record is removed when the PersistentVolume exists or the volume does not.
 package provision
 
 import (
@@ -36,7 +36,7 @@ type Topology interface {
 	Requirement(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, selectedNode string) (*csi.TopologyRequirement, error)
 }
 
-// Observer is told of what changes the room that is left (capacity objects).
+// Observer is notified of what changes the available capacity (capacity objects).
 // Its methods must not block.
 type Observer interface {
 	Created(class string, topologies []*csi.Topology)
@@ -82,16 +82,16 @@ type Options struct {
 	// take a claim with immediate binding.
 	TurnOfNode time.Duration
 	// ForgetAfter, intent.DefaultFlushAfter if zero, is how long the record of a
-	// volume that stands may wait to be taken out together with others.
+	// volume with a PersistentVolume may wait to be removed together with others.
 	ForgetAfter time.Duration
 }
 
 const (
 	defaultSlowRetry  = 5 * time.Minute
 	defaultTurnOfNode = 2 * time.Second
-	// settling is for how long after the start, or the last news of a claim, the
+	// cacheLag is for how long after the start, or the last news of a claim, the
 	// cache may be behind what another process has done.
-	settling = 30 * time.Second
+	cacheLag = 30 * time.Second
 )
 
 // Controller is the provisioner of one driver.
@@ -158,12 +158,12 @@ func New(env *cluster.Env, o Options) *Controller {
 		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Intents), Driver: env.Driver, Node: env.Scope.Node,
 		FlushAfter: o.ForgetAfter, Logger: c.log, Changed: c.claimQueue.Add,
 	}, c.nodeOf, func(a, b record) bool { return !a.Unsaved && b.Unsaved })
-	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.suspects, func() int { return int(c.unserved.Load()) })
+	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.quarantined, func() int { return int(c.unserved.Load()) })
 	c.listen()
 	return c
 }
 
-// identity tells which run made a volume (storage.kubernetes.io/csiProvisionerIdentity).
+// identity names the run that created a volume (storage.kubernetes.io/csiProvisionerIdentity).
 func identity(env *cluster.Env) string {
 	text := fmt.Sprintf("%d-%s-%s", time.Now().UnixMilli(), rand.String(5), env.Driver)
 	if !env.Scope.Central() {
@@ -202,7 +202,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// replay reads the records; no claim is looked at before that is done.
+// replay reads the intents; no claim is processed before.
 func (c *Controller) replay(ctx context.Context) error {
 	for pause := c.retryStart(); ; pause = min(2*pause, time.Minute) {
 		err := c.intents.Load(ctx)

@@ -41,9 +41,9 @@ type record struct {
 	Unsaved bool `json:"unsaved,omitempty"`
 
 	Since time.Time `json:"since"`
-	// Suspect says why nobody can tell whether the volume exists: it is kept for
-	// a person to look at.
-	Suspect string `json:"suspect,omitempty"`
+	// Quarantine says why it is unknown whether the volume exists. The intent is kept
+	// for an administrator.
+	Quarantine string `json:"suspect,omitempty"`
 }
 
 func newRecord(
@@ -158,10 +158,10 @@ func (r record) claimStub() *corev1.PersistentVolumeClaim {
 	}
 }
 
-func (c *Controller) suspects() int {
+func (c *Controller) quarantined() int {
 	found := 0
 	for _, r := range c.intents.All() {
-		if r.Suspect != "" {
+		if r.Quarantine != "" {
 			found++
 		}
 	}

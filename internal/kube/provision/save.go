@@ -33,7 +33,7 @@ func (c *Controller) save(ctx context.Context, left record, request *csi.CreateV
 	// first one may have created the object.
 	live, readErr := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
 	switch {
-	case readErr == nil && live.DeletionTimestamp == nil && c.stands(live, left):
+	case readErr == nil && live.DeletionTimestamp == nil && c.matches(live, left):
 		return live, nil
 	case readErr == nil:
 		return nil, c.named(ctx, left, pv, live)
@@ -44,10 +44,10 @@ func (c *Controller) save(ctx context.Context, left record, request *csi.CreateV
 		c.mayExist(left)
 		return nil, wrong
 	case c.maySaved(left):
-		return nil, c.leftAlone(wrong, left, volume.GetVolumeId())
+		return nil, c.keepUnsaved(wrong, left, volume.GetVolumeId())
 	case apierrors.IsInvalid(err):
 		// What the driver answered can stand in no object, now or later.
-		return nil, c.giveUp(ctx, left, volume.GetVolumeId(), wrong, lifecycle.RetryLater)
+		return nil, c.deleteUnsavable(ctx, left, volume.GetVolumeId(), wrong, lifecycle.RetryLater)
 	}
 	return nil, wrong
 }
@@ -61,7 +61,7 @@ func (c *Controller) named(ctx context.Context, left record, pv, live *corev1.Pe
 		return fmt.Errorf("volume %q waits for the end of an older PersistentVolume %q, which is being deleted", handle, pv.Name)
 	case !c.env.Scope.OwnsVolume(live) && live.Spec.ClaimRef != nil && live.Spec.ClaimRef.UID == pv.Spec.ClaimRef.UID:
 		wrong := fmt.Errorf("another node was first with the volume of %s; that of node %q is not needed", left.claimKey(), c.env.Scope.Node)
-		return c.giveUp(ctx, left, handle, wrong, lifecycle.Discard)
+		return c.deleteUnsavable(ctx, left, handle, wrong, lifecycle.Discard)
 	}
 	// When the object goes, its volume may go with it: the driver is asked again.
 	c.progress.note(pv.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
@@ -69,13 +69,13 @@ func (c *Controller) named(ctx context.Context, left record, pv, live *corev1.Pe
 		pv.Name, handle, describeVolume(live))
 }
 
-// giveUp deletes a volume for which no PersistentVolume can stand.
-func (c *Controller) giveUp(ctx context.Context, left record, handle string, wrong error, then lifecycle.Outcome) error {
+// deleteUnsavable deletes a volume for which no PersistentVolume can be created.
+func (c *Controller) deleteUnsavable(ctx context.Context, left record, handle string, wrong error, then lifecycle.Outcome) error {
 	secrets, err := c.env.Secret(ctx, left.secret())
 	if err != nil {
 		return errors.Join(wrong, err)
 	}
-	return c.takeBack(ctx, left, handle, secrets, wrong, then)
+	return c.deleteUnusable(ctx, left, handle, secrets, wrong, then)
 }
 
 func describeVolume(pv *corev1.PersistentVolume) string {

@@ -73,7 +73,7 @@ func (c *Controller) bound(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("is there a PersistentVolume %q: %w", left.Volume.Name, err)
-	case err == nil && c.stands(pv, left):
+	case err == nil && c.matches(pv, left):
 		c.finish(pvc, left, nil)
 		return true, nil
 	case err == nil && !c.maySaved(left):
@@ -119,8 +119,8 @@ func (c *Controller) retain(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	return nil
 }
 
-// leftAlone quarantines the intent of a volume that cannot be used and is not deleted.
-func (c *Controller) leftAlone(wrong error, left record, handle string) error {
+// keepUnsaved quarantines the intent of a volume that cannot be used and is not deleted.
+func (c *Controller) keepUnsaved(wrong error, left record, handle string) error {
 	return refusal{fmt.Errorf("%w; volume %q is not deleted, since PersistentVolume %q may have existed and the volume may hold data: create a PersistentVolume for it or delete it in the storage, then remove entry %s of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
 		wrong, handle, left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Intents), lifecycle.Quarantine}
 }

@@ -103,7 +103,7 @@ func TestReplay_deletesNothingBeforeItHasAsked(t *testing.T) {
 			return nil
 		}
 		if w.Driver.Count("DeleteVolume") > 0 {
-			t.Error("the volume is deleted, and nobody has said that no PersistentVolume names it")
+			t.Error("the volume is deleted, and no answer has shown that no PersistentVolume names it")
 		}
 		return errors.New("etcd is away")
 	})

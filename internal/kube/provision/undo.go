@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// undo ends a record that nobody wants any more. Whether its volume exists, and
-// under which ID, only the driver knows, and only the repeated call tells
+// undo ends an intent whose volume is not needed. Only the repeated call returns
+// whether the volume exists, and its ID
 // (external-provisioner#486).
 func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim, known record) (time.Duration, error) {
 	uid := known.Volume.Spec.ClaimRef.UID
@@ -26,11 +26,11 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	}
 	needed, err := c.neededAfterAll(ctx, pvc, left)
 	if needed || err != nil {
-		return time.Second, err // the cache is behind; it will tell
+		return time.Second, err // the cache is behind
 	}
 	request, volume, err := c.create(ctx, left, false, c.read(ctx, left))
 	if err != nil {
-		return c.settle(ctx, nil, left, err)
+		return c.recordOutcome(ctx, nil, left, err)
 	}
 	holder, err := c.holder(ctx, volume.GetVolumeId())
 	if err != nil {
@@ -43,10 +43,10 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		c.end(pvc, left)
 		return 0, nil
 	case lifecycle.Wait:
-		return c.settle(ctx, nil, left, c.heldError(left, volume.GetVolumeId(), holder))
+		return c.recordOutcome(ctx, nil, left, c.holderError(left, volume.GetVolumeId(), holder))
 	case lifecycle.Retain:
 		if err := c.retain(ctx, pvc, left, request, volume); err != nil {
-			return c.settle(ctx, nil, left, err)
+			return c.recordOutcome(ctx, nil, left, err)
 		}
 		return 0, nil
 	}
@@ -61,7 +61,7 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	}
 	wrong := fmt.Errorf("the claim %s of volume %q is gone or does not need it", left.claimKey(), volume.GetVolumeId())
 	if err := c.deleteUnsaved(ctx, left, volume.GetVolumeId(), secrets, wrong); err != nil {
-		return c.settle(ctx, nil, left, err)
+		return c.recordOutcome(ctx, nil, left, err)
 	}
 	if err := c.hit("undo/deleted"); err != nil {
 		return 0, err
@@ -101,7 +101,7 @@ func (c *Controller) neededAfterAll(ctx context.Context, pvc *corev1.PersistentV
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("is there a PersistentVolume %q: %w", left.Volume.Name, err)
-	case !c.stands(pv, left):
+	case !c.matches(pv, left):
 		return false, nil
 	}
 	c.finish(pvc, left, nil)

@@ -26,8 +26,8 @@ func (w *world) quarantined(c *Controller, texts ...string) {
 	w.t.Helper()
 	w.event(texts...)
 	w.Eventually(func() error {
-		if c.suspects() != 1 || w.records() != 1 {
-			return fmt.Errorf("%d intents are quarantined, %d stored", c.suspects(), w.records())
+		if c.quarantined() != 1 || w.records() != 1 {
+			return fmt.Errorf("%d intents are quarantined, %d stored", c.quarantined(), w.records())
 		}
 		return nil
 	})

@@ -14,11 +14,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// Where every node acts for itself, a copy can only be made where its source is,
-// and the scheduler does not know of sources. The node that was chosen and does
-// not have the source gives the claim back; the one that has it names itself
-// then, and the scheduler puts the pod there: it takes a node that is named in a
-// claim for the only one. A claim that no pod has asked for yet is left alone.
+// With node deployment, a copy can only be created on the node of its source, and the
+// scheduler does not know sources. A selected node without the source removes itself
+// from the claim. The node of the source then selects itself, and the scheduler places
+// the pod there. A claim that no pod uses yet is not changed.
 
 // errElsewhere says that another node has the source of a claim.
 var errElsewhere = errors.New("is on another node")
@@ -27,35 +26,35 @@ func (c *Controller) elsewhere(pvc *corev1.PersistentVolumeClaim, source string)
 	return fmt.Errorf("%s: the source, %s, %w than %q; the claim has to go there", claim.Describe(pvc), source, errElsewhere, c.env.Scope.Node)
 }
 
-// mayFollow tells whether a claim without a node is for the node that has its
-// source. The controller-manager writes the provisioner into a claim only when
-// it is time to make the volume; with late binding, that is when a node was
-// chosen, which has been taken back if there is none now.
-func (c *Controller) mayFollow(pvc *corev1.PersistentVolumeClaim) bool {
+// maySelectBySource reports whether a claim without a selected node waits for the node
+// of its source. The controller-manager writes the provisioner into a claim when its
+// volume is due: with WaitForFirstConsumer after a node was selected, so that a claim
+// without one was released by that node.
+func (c *Controller) maySelectBySource(pvc *corev1.PersistentVolumeClaim) bool {
 	return !c.env.Scope.Central() && sourceOf(pvc) != ""
 }
 
-// follow makes a claim this node's if its source is here. What is missing of the
-// source is told by the node that is first in turn.
-func (c *Controller) follow(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, time.Duration, error) {
-	if pause := time.Until(c.progress.of(pvc.UID).away); pause > 0 {
+// selectBySource selects this node for a claim whose source is here. The node of the
+// first rank reports what the source lacks.
+func (c *Controller) selectBySource(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+	if pause := time.Until(c.progress.of(pvc.UID).skipUntil); pause > 0 {
 		return nil, pause, nil
 	}
 	here, err := c.sourceHere(ctx, pvc)
 	var wait waiting
 	switch {
 	case errors.As(err, &wait):
-		after, err := c.hold(pvc, err.Error())
+		after, err := c.explainWait(pvc, err.Error())
 		return nil, after, err
 	case err != nil:
 		return nil, 0, err
 	case !here:
-		return nil, lookAgain, nil
+		return nil, recheckPeriod, nil
 	}
-	return c.choose(ctx, pvc)
+	return c.selectNode(ctx, pvc)
 }
 
-// sourceHere tells whether this node has what the claim is made of; nothing is
+// sourceHere reports whether this node has what the claim is made of; nothing is
 // changed. Errors are those of a source that cannot be used (yet).
 func (c *Controller) sourceHere(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	source, err := claim.SourceOf(pvc)
@@ -90,7 +89,7 @@ func (c *Controller) snapshotHere(ctx context.Context, pvc *corev1.PersistentVol
 	return err == nil && c.hasSnapshot(content), err
 }
 
-// hasSnapshot tells whether a snapshot is this process's to restore, as far as
+// hasSnapshot reports whether a snapshot is this process's to restore, as far as
 // anything says where it is: its label, or else the volume that it is of.
 func (c *Controller) hasSnapshot(content *snapshotv1.VolumeSnapshotContent) bool {
 	if c.env.Scope.Central() {
@@ -106,13 +105,13 @@ func (c *Controller) hasSnapshot(content *snapshotv1.VolumeSnapshotContent) bool
 	return len(found) == 0 || c.env.Scope.OwnsVolume(found[0])
 }
 
-// sendAway gives a claim back whose source another node has. If it comes here
-// again soon, that node does not answer: then the claim waits.
-func (c *Controller) sendAway(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error) (time.Duration, error) {
-	if pause := time.Until(c.progress.of(pvc.UID).away); pause > 0 {
-		return min(pause, lookAgain), nil
+// rescheduleElsewhere removes this node from a claim whose source is on another node. If
+// this node is selected again soon, the other node is not served, and the claim waits.
+func (c *Controller) rescheduleElsewhere(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error) (time.Duration, error) {
+	if pause := time.Until(c.progress.of(pvc.UID).skipUntil); pause > 0 {
+		return min(pause, recheckPeriod), nil
 	}
 	_ = c.failed(pvc, class.Name, err)
-	c.progress.note(pvc.UID, func(s *step) { s.away = time.Now().Add(lookAgain) })
+	c.progress.note(pvc.UID, func(s *step) { s.skipUntil = time.Now().Add(recheckPeriod) })
 	return 0, c.reschedule(ctx, pvc, selectedNode(pvc))
 }

@@ -50,21 +50,21 @@ func waitsForConsumer(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// ours tells whether a claim is this driver's to serve.
+// ours reports whether a claim is this driver's to serve.
 func (c *Controller) ours(pvc *corev1.PersistentVolumeClaim) bool {
 	return driverOf(pvc) == c.env.Driver || pvc.Annotations[migratedToAnnotation] == c.env.Driver
 }
 
-// pending tells whether a claim of ours waits for a volume that is not made yet.
+// pending reports whether a claim of ours waits for a volume that is not made yet.
 func (c *Controller) pending(pvc *corev1.PersistentVolumeClaim) bool {
 	return pvc.Spec.VolumeName == "" && c.ours(pvc)
 }
 
-// here tells whether a claim is this process's: in a node's scope, one for this
+// here reports whether a claim is this process's: in a node's scope, one for this
 // node, or one that this node may take.
 func (c *Controller) here(pvc *corev1.PersistentVolumeClaim) bool {
 	node := selectedNode(pvc)
-	return c.env.Scope.Central() || node == c.env.Scope.Node || node == "" && (c.csiNodes != nil || c.mayFollow(pvc))
+	return c.env.Scope.Central() || node == c.env.Scope.Node || node == "" && (c.csiNodes != nil || c.maySelectBySource(pvc))
 }
 
 // volumeName is the name of a claim's volume and PersistentVolume.

@@ -41,14 +41,14 @@ func TestSuspect_takenOutByHand(t *testing.T) {
 	w.editRecords(func(records map[string]string) { clear(records) })
 	w.saved("pvc-uid-a")
 	w.Eventually(func() error {
-		if n := controller.suspects(); n != 0 {
-			return fmt.Errorf("%d suspects", n)
+		if n := controller.quarantined(); n != 0 {
+			return fmt.Errorf("%d in quarantine", n)
 		}
 		return nil
 	})
 }
 
-// TestProvision_againWhenTheVolumeWentBeforeItWasBound: somebody deleted the
+// TestProvision_againWhenTheVolumeWentBeforeItWasBound: a user deleted the
 // PersistentVolume before the controller-manager saw it.
 func TestProvision_againWhenTheVolumeWentBeforeItWasBound(t *testing.T) {
 	w := newWorld(t, newClass(retain), newClaim("a"))
@@ -101,7 +101,7 @@ func TestProvision_invalidArgumentIsForgottenWithTheWish(t *testing.T) {
 		}
 		return nil
 	})
-	w.Put(newClaim("a", onNode("n"))) // as good as any other change of the wish
+	w.Put(newClaim("a", onNode("n"))) // as good as any other change of the request
 	w.saved("pvc-uid-a")
 }
 

@@ -13,8 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// listen turns changes of objects into work. Nothing is looked at again just
-// because time has passed.
+// listen registers the handlers that queue work for changes of objects.
 func (c *Controller) listen() {
 	c.claims.OnChange(c.claimChanged)
 	c.volumes.OnChange(c.volumeChanged)
@@ -51,7 +50,7 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 		return
 	}
 	key := string(now.UID)
-	// What is made of this claim may go on now.
+	// Clones of this claim may have waited for it.
 	c.wake(cluster.ClaimBySource(), cluster.ClaimSource(now.Namespace, now.Name))
 	if slices.Contains(now.Finalizers, lifecycle.CloneFinalizer) {
 		c.sourceQueue.Add(cluster.ClaimSource(now.Namespace, now.Name))
@@ -64,7 +63,7 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 		return
 	}
 	changed := old != nil && asksElse(old, now)
-	c.progress.note(now.UID, func(s *step) { s.heard(time.Now(), changed) })
+	c.progress.note(now.UID, func(s *step) { s.update(time.Now(), changed) })
 	if changed {
 		c.claimQueue.Forget(key)
 	}
@@ -73,7 +72,7 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// claimGone has what is under way for the claim undone, and its source let go.
+// claimGone queues the undoing of the claim's intent and the release of its source.
 func (c *Controller) claimGone(old *corev1.PersistentVolumeClaim) {
 	if !c.ours(old) {
 		return
@@ -86,7 +85,7 @@ func (c *Controller) claimGone(old *corev1.PersistentVolumeClaim) {
 	c.release(old)
 }
 
-// claimServed ends what is remembered of a claim that has its volume.
+// claimServed forgets a claim that has its volume.
 func (c *Controller) claimServed(old, now *corev1.PersistentVolumeClaim) {
 	key := string(now.UID)
 	if _, begun := c.intents.Get(key); begun {
@@ -99,14 +98,14 @@ func (c *Controller) claimServed(old, now *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// release lets the claim's source go if nobody else uses it.
+// release queues the claim's source, which is unprotected if no other claim uses it.
 func (c *Controller) release(pvc *corev1.PersistentVolumeClaim) {
 	for _, source := range cluster.ClaimBySource().Values(pvc) {
 		c.sourceQueue.Add(source)
 	}
 }
 
-// asksElse tells whether a claim asks for something else than before, so that
+// asksElse reports whether a claim asks for something else than before, so that
 // earlier failures say nothing.
 func asksElse(old, now *corev1.PersistentVolumeClaim) bool {
 	class := func(p *corev1.PersistentVolumeClaim) string {
@@ -118,7 +117,7 @@ func asksElse(old, now *corev1.PersistentVolumeClaim) bool {
 	return selectedNode(old) != selectedNode(now) || className(old) != className(now) || class(old) != class(now)
 }
 
-// wake looks at pending claims again, at once.
+// wake queues pending claims at once.
 func (c *Controller) wake(index cluster.Index[*corev1.PersistentVolumeClaim], value string) {
 	for _, pvc := range c.claims.By(index, value) {
 		if c.pending(pvc) && c.here(pvc) {
@@ -154,8 +153,8 @@ func (c *Controller) volumeChanged(old, now *corev1.PersistentVolume) {
 	}
 }
 
-// wakeTwins looks again at the other PersistentVolumes of a volume: they may have
-// waited for this one.
+// wakeTwins queues the other PersistentVolumes of a volume, which may have waited for
+// this one.
 func (c *Controller) wakeTwins(pv *corev1.PersistentVolume) {
 	if pv.Spec.CSI == nil {
 		return
@@ -177,7 +176,7 @@ func (c *Controller) snapshotChanged(_, now *snapshotv1.VolumeSnapshot) {
 	}
 }
 
-// made tells whether a PersistentVolume is one of this driver's: made by it, or
+// made reports whether a PersistentVolume is one of this driver's: made by it, or
 // written by hand for a volume of its own.
 func (c *Controller) made(pv *corev1.PersistentVolume) bool {
 	if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != c.env.Driver {

@@ -30,10 +30,11 @@ type refusal struct {
 
 func (r refusal) Unwrap() error { return r.error }
 
-// resume goes on with a record: another attempt, or what an earlier process left.
+// resume completes or undoes an intent: after a failed attempt, or one of an earlier
+// process.
 func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (time.Duration, error) {
 	uid := left.Volume.Spec.ClaimRef.UID
-	if left.Suspect != "" {
+	if left.Quarantine != "" {
 		// A person may have taken the record out.
 		if _, found, err := c.intents.Reread(ctx, string(uid)); err != nil || !found {
 			if err == nil { // a person knows what became of the volume: begin anew
@@ -43,7 +44,7 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 			return 0, err
 		}
 	}
-	if pv, found := c.volumes.Get(left.Volume.Name); found && c.stands(pv, left) {
+	if pv, found := c.volumes.Get(left.Volume.Name); found && c.matches(pv, left) {
 		c.finish(pvc, left, nil)
 		return 0, nil
 	}
@@ -51,7 +52,7 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 		return 0, err
 	}
 	if owner := c.progress.reserve(uid, left.Volume.Name); owner != uid {
-		return c.yield(ctx, left, owner)
+		return c.dropDuplicate(ctx, left, owner)
 	}
 	left, stored, err := c.addInstance(ctx, left)
 	if err != nil {
@@ -61,17 +62,17 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 		c.end(pvc, left)
 		return 0, nil
 	}
-	if c.unwanted(pvc, left) {
+	if c.notNeeded(pvc, left) {
 		return c.undo(ctx, pvc, left)
 	}
 	if pvc != nil {
 		defer c.announce(pvc)()
 	}
-	return c.make(ctx, pvc, left, time.Now(), c.read(ctx, left))
+	return c.createAndSave(ctx, pvc, left, time.Now(), c.read(ctx, left))
 }
 
-// stands tells whether a PersistentVolume is what came of the record.
-func (c *Controller) stands(pv *corev1.PersistentVolume, left record) bool {
+// matches reports whether a PersistentVolume is the one of the intent.
+func (c *Controller) matches(pv *corev1.PersistentVolume, left record) bool {
 	reference, source := pv.Spec.ClaimRef, pv.Spec.CSI
 	if reference == nil || source == nil || reference.UID != left.Volume.Spec.ClaimRef.UID || source.Driver != left.Volume.Spec.CSI.Driver {
 		return false
@@ -85,9 +86,9 @@ func (c *Controller) stands(pv *corev1.PersistentVolume, left record) bool {
 	return identity == source.VolumeAttributes[claim.IdentityAttribute] && c.env.Scope.OwnsVolume(pv)
 }
 
-// unwanted tells whether nobody wants the record's volume any more. With policy
-// Retain the volume outlives the claim, as a released PersistentVolume.
-func (c *Controller) unwanted(pvc *corev1.PersistentVolumeClaim, left record) bool {
+// notNeeded reports whether the intent's volume is to be deleted. With policy Retain
+// the volume outlives the claim, as a released PersistentVolume.
+func (c *Controller) notNeeded(pvc *corev1.PersistentVolumeClaim, left record) bool {
 	switch {
 	case pvc == nil:
 		return left.Volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
@@ -101,9 +102,9 @@ func (c *Controller) unwanted(pvc *corev1.PersistentVolumeClaim, left record) bo
 	return !c.env.Scope.Central() && node != "" && node != c.env.Scope.Node
 }
 
-// make makes the volume of a record and its PersistentVolume. The claim is nil
-// if it is gone.
-func (c *Controller) make(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record, began time.Time, secrets values) (time.Duration, error) {
+// createAndSave creates the volume of an intent and its PersistentVolume. The claim is
+// nil if it is gone.
+func (c *Controller) createAndSave(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record, began time.Time, secrets values) (time.Duration, error) {
 	request, volume, err := c.create(ctx, left, pvc != nil, secrets)
 	if err == nil {
 		err = c.accept(ctx, left, pvc != nil, request, volume)
@@ -116,7 +117,7 @@ func (c *Controller) make(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	}
 	c.metrics.provision(left.Volume.Spec.StorageClassName, sourceKind(pvc), began, err)
 	if err != nil {
-		return c.settle(ctx, pvc, left, err)
+		return c.recordOutcome(ctx, pvc, left, err)
 	}
 	if err := c.hit("create/saved"); err != nil {
 		return 0, err
@@ -183,24 +184,24 @@ func (c *Controller) accept(ctx context.Context, left record, claimed bool, requ
 	case lifecycle.Save:
 		return nil
 	case lifecycle.Wait:
-		return c.heldError(left, made.GetVolumeId(), holder)
+		return c.holderError(left, made.GetVolumeId(), holder)
 	case lifecycle.Leave:
-		return refusal{c.heldError(left, made.GetVolumeId(), holder), lifecycle.Discard}
+		return refusal{c.holderError(left, made.GetVolumeId(), holder), lifecycle.Discard}
 	case lifecycle.Retain:
-		return c.leftAlone(wrong, left, made.GetVolumeId())
+		return c.keepUnsaved(wrong, left, made.GetVolumeId())
 	}
-	return c.takeBack(ctx, left, made.GetVolumeId(), request.GetSecrets(), wrong, lifecycle.Discard)
+	return c.deleteUnusable(ctx, left, made.GetVolumeId(), request.GetSecrets(), wrong, lifecycle.Discard)
 }
 
-// takeBack deletes a volume that cannot be used, because of wrong. Only when it
-// is gone does the outcome hold.
-func (c *Controller) takeBack(ctx context.Context, left record, handle string, secrets map[string]string, wrong error, then lifecycle.Outcome) error {
+// deleteUnusable deletes a volume that cannot be used because of wrong. It returns the
+// outcome only after the deletion succeeded.
+func (c *Controller) deleteUnusable(ctx context.Context, left record, handle string, secrets map[string]string, wrong error, then lifecycle.Outcome) error {
 	holder, err := c.holder(ctx, handle)
 	if err != nil {
 		return errors.Join(wrong, err)
 	}
 	if holder.Name != "" {
-		return errors.Join(wrong, c.heldError(left, handle, holder))
+		return errors.Join(wrong, c.holderError(left, handle, holder))
 	}
 	if err := c.deleteUnsaved(ctx, left, handle, secrets, wrong); err != nil {
 		return err
@@ -218,7 +219,7 @@ const deletionTries = 5
 // PersistentVolume may have existed.
 func (c *Controller) deleteUnsaved(ctx context.Context, left record, handle string, secrets map[string]string, wrong error) error {
 	if c.maySaved(left) {
-		return c.leftAlone(wrong, left, handle)
+		return c.keepUnsaved(wrong, left, handle)
 	}
 	calling, cancel := c.env.Call(ctx)
 	defer cancel()
@@ -232,8 +233,8 @@ func (c *Controller) deleteUnsaved(ctx context.Context, left record, handle stri
 	return fmt.Errorf("%w; and volume %q could not be deleted: %w", wrong, handle, err)
 }
 
-// settle does what follows from a failed attempt.
-func (c *Controller) settle(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record, err error) (time.Duration, error) {
+// recordOutcome writes the event of a failed attempt, and keeps or discards its intent.
+func (c *Controller) recordOutcome(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record, err error) (time.Duration, error) {
 	uid, class := left.Volume.Spec.ClaimRef.UID, left.Volume.Spec.StorageClassName
 	shown := pvc
 	if shown == nil {
@@ -255,7 +256,7 @@ func (c *Controller) settle(ctx context.Context, pvc *corev1.PersistentVolumeCla
 		c.progress.note(uid, func(s *step) { s.untried = false })
 		return 0, err
 	case lifecycle.Quarantine:
-		return c.suspect(ctx, left, err)
+		return c.quarantine(ctx, left, err)
 	}
 	c.drop(uid, left)
 	switch then {
@@ -263,7 +264,7 @@ func (c *Controller) settle(ctx context.Context, pvc *corev1.PersistentVolumeCla
 		c.progress.note(uid, func(s *step) { s.slow = time.Now().Add(c.options.SlowRetry) })
 		return c.options.SlowRetry, nil
 	case lifecycle.Reschedule:
-		c.progress.note(uid, func(s *step) { s.away = time.Now().Add(lookAgain) })
+		c.progress.note(uid, func(s *step) { s.skipUntil = time.Now().Add(recheckPeriod) })
 		if pvc != nil {
 			return 0, c.reschedule(ctx, pvc, left.Node)
 		}
@@ -275,11 +276,11 @@ func (c *Controller) settle(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	return 0, err
 }
 
-// suspect keeps the intent of a volume that may exist and that the driver can
+// quarantine keeps the intent of a volume that may exist and that the driver can
 // neither create again nor name, or that has no PersistentVolume and may hold data.
-func (c *Controller) suspect(ctx context.Context, left record, err error) (time.Duration, error) {
-	if left.Suspect != err.Error() {
-		left.Suspect = err.Error()
+func (c *Controller) quarantine(ctx context.Context, left record, err error) (time.Duration, error) {
+	if left.Quarantine != err.Error() {
+		left.Quarantine = err.Error()
 		if c.progress.of(left.Volume.Spec.ClaimRef.UID).made == nil { // else the error says what to do
 			c.warn(left.claimStub(), reasonCleanupFailed,
 				"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
@@ -292,7 +293,7 @@ func (c *Controller) suspect(ctx context.Context, left record, err error) (time.
 	return c.options.SlowRetry, nil
 }
 
-// drop forgets a record: its volume does not exist.
+// drop removes an intent whose volume does not exist.
 func (c *Controller) drop(uid types.UID, left record) {
 	c.intents.Remove(string(uid))
 	c.progress.release(uid)
@@ -302,7 +303,7 @@ func (c *Controller) drop(uid types.UID, left record) {
 	}
 }
 
-// finish forgets a record whose PersistentVolume stands. The volume is nil if
+// finish removes an intent whose PersistentVolume exists. The volume is nil if
 // another process had made it.
 func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, left record, volume *csi.Volume) {
 	uid := left.Volume.Spec.ClaimRef.UID
@@ -310,13 +311,13 @@ func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, left record, volu
 	if pvc == nil || pvc.Spec.VolumeName != "" {
 		c.progress.forget(uid)
 	} else {
-		c.progress.note(uid, func(s *step) { *s = step{news: s.news, asked: s.asked, done: true} })
+		c.progress.note(uid, func(s *step) { *s = step{updated: s.updated, asked: s.asked, done: true} })
 	}
 	if volume == nil {
 		return
 	}
 	if pvc != nil {
-		c.tell(pvc, reasonSucceeded, "Successfully provisioned volume %s", left.Volume.Name)
+		c.info(pvc, reasonSucceeded, "Successfully provisioned volume %s", left.Volume.Name)
 	}
 	if c.options.Observer != nil {
 		c.options.Observer.Created(left.Volume.Spec.StorageClassName, volume.GetAccessibleTopology())
