@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// Reasons of events, as external-resizer has them: alerts and tests know them.
+// Reasons of events. They are external-resizer's, so that its alerts keep working.
 const (
 	reasonResizing         = "Resizing"
 	reasonResizeFailed     = "VolumeResizeFailed"
@@ -26,7 +26,7 @@ const (
 // The handlers below do nothing before Run, which queues every claim: a standby must
 // not collect the work of the process with the lease.
 
-// enqueue asks for work on a claim if there may be some.
+// enqueue queues a claim that may need work.
 func (c *Controller) enqueue(pvc *corev1.PersistentVolumeClaim) {
 	if c.running.Load() && c.hasWork(pvc) {
 		c.add(cluster.KeyOf(pvc))
@@ -40,7 +40,7 @@ func (c *Controller) add(key string) {
 	}
 }
 
-// forget ends the pauses after failures.
+// forget resets the backoff of a claim.
 func (c *Controller) forget(key string) {
 	c.queue.Forget(key)
 	if c.modifying != nil {
@@ -48,8 +48,8 @@ func (c *Controller) forget(key string) {
 	}
 }
 
-// requeue is enqueue for a claim whose desired size or class changed: it does not
-// wait for the rest of its pause.
+// requeue queues a claim whose desired size or class changed, without the rest of its
+// backoff.
 func (c *Controller) requeue(pvc *corev1.PersistentVolumeClaim) {
 	c.forget(cluster.KeyOf(pvc))
 	c.enqueue(pvc)

@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// podsPage is how many pods are listed at once.
+// podsPage limits one page of a list of pods.
 const podsPage = 200
 
-// usedBy returns what uses a volume whose driver refused to expand it in use; ""
+// usedBy returns the user of a volume that the driver refused to expand in use; ""
 // if no user is known. Without such a refusal it makes no call.
 func (c *Controller) usedBy(ctx context.Context, s subject) string {
 	if c.options.IgnoreInUse || !c.memories.of(s.claim.UID).expand.NeedsIdle(time.Now()) || unused(s.claim) {
@@ -31,7 +31,7 @@ func (c *Controller) usedBy(ctx context.Context, s subject) string {
 		if err == nil {
 			return by
 		}
-		// A call in vain is harmless: the driver rejects it.
+		// An unneeded call is harmless: the driver rejects it.
 		if apierrors.IsForbidden(err) {
 			c.blindToPods.Store(true)
 		}

@@ -57,7 +57,8 @@ func (c *Controller) modifies(ctx context.Context) (bool, error) {
 	return can.Modify, nil
 }
 
-// apply takes a claim's volume to a class: the intent, the call, the outcome.
+// apply modifies a claim's volume to match a class: it records the intent, calls the
+// driver and records the outcome.
 // started is false if it continues an attempt that may still be running.
 func (c *Controller) apply(ctx context.Context, s subject, name string, started bool) (time.Duration, error) {
 	class, err := c.class(ctx, name)
@@ -124,8 +125,8 @@ func (c *Controller) class(ctx context.Context, name string) (*storagev1.VolumeA
 }
 
 // classMissing waits for a class to be created: its creation wakes the claim. The
-// class of an attempt that may be running is asked for again: the claim may
-// name another one by now, and nothing would wake it.
+// class of an attempt with an unknown outcome is polled: the claim may name another class
+// by now, so that the creation would not wake it.
 func (c *Controller) classMissing(ctx context.Context, s subject, name string, started bool) error {
 	err := fmt.Errorf("VolumeAttributesClass %q does not exist", name)
 	c.fail(ctx, s, reasonModifyFailed, err.Error())
@@ -136,7 +137,7 @@ func (c *Controller) classMissing(ctx context.Context, s subject, name string, s
 	return err
 }
 
-// rejectForeign does not ask this driver for what another driver's class says.
+// rejectForeign rejects a class of another driver without a call.
 func (c *Controller) rejectForeign(ctx context.Context, s subject, class, text string) (time.Duration, error) {
 	_, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.RejectModify(pvc, class, text, time.Now()) })
 	if err != nil {
@@ -148,8 +149,8 @@ func (c *Controller) rejectForeign(ctx context.Context, s subject, class, text s
 	return then.Pause, nil
 }
 
-// modified records success: the volume first, so that after a death in
-// between the claim still says that there is work.
+// modified records success, first in the volume: after a crash in between, the claim's
+// status still requires work.
 func (c *Controller) modified(ctx context.Context, s subject, class string) error {
 	if now := s.volume.Spec.VolumeAttributesClassName; now == nil || *now != class {
 		err := c.patchVolume(ctx, s.volume, map[string]any{"spec": map[string]any{"volumeAttributesClassName": class}})

@@ -43,9 +43,8 @@ func (c *Controller) expansion(ctx context.Context) (expansion, error) {
 	return can, nil
 }
 
-// resize does the controller's part of growing a claim. What can be wrong with
-// the objects is found before anything is written, and the size to be reached
-// is written before the driver is called.
+// resize does the controller's part of an expansion. It validates the objects before it
+// writes anything, and writes the target size before it calls the driver.
 func (c *Controller) resize(ctx context.Context, s subject) (time.Duration, error) {
 	view := claim.ResizeOf(s.claim, s.volume)
 	if !view.Asked() {
@@ -71,7 +70,8 @@ func (c *Controller) resize(ctx context.Context, s subject) (time.Duration, erro
 
 func forgetExpand(m *memory) { m.expand, m.expandUnable = lifecycle.History{}, "" }
 
-// grow takes a claim to a target: the intent, the call, the outcome.
+// grow expands a claim's volume to a target size: it records the intent, calls the driver
+// and records the outcome.
 func (c *Controller) grow(ctx context.Context, s subject, step lifecycle.ExpandStep, modes claim.Modes) (time.Duration, error) {
 	var request *csi.ControllerExpandVolumeRequest
 	if step.Action == lifecycle.ExpandCall {
@@ -88,7 +88,7 @@ func (c *Controller) grow(ctx context.Context, s subject, step lifecycle.ExpandS
 	if err := c.env.Failpoints.Hit("resize/begun"); err != nil {
 		return 0, err
 	}
-	if request == nil { // the kubelet does it; the size is known beforehand
+	if request == nil { // the kubelet expands the volume; the new size is the target
 		return 0, c.grown(ctx, s, step.Target, true)
 	}
 	if by := c.usedBy(ctx, s); by != "" {
@@ -139,8 +139,8 @@ func (c *Controller) callExpand(ctx context.Context, request *csi.ControllerExpa
 	return c.env.CSI.ControllerExpandVolume(ctx, request)
 }
 
-// grown records a new size: the volume's first, so that after a death in
-// between the claim still says that there is work.
+// grown records a new size, first in the volume: after a crash in between, the claim's
+// status still requires work.
 func (c *Controller) grown(ctx context.Context, s subject, size resource.Quantity, node bool) error {
 	if err := c.writeCapacity(ctx, s, size, node); err != nil {
 		return err
@@ -162,8 +162,8 @@ func (c *Controller) grown(ctx context.Context, s subject, size resource.Quantit
 	return nil
 }
 
-// writeCapacity writes the volume's size and, where the node has still to do
-// its part, what the claim had before.
+// writeCapacity writes the volume's size and, if the kubelet has to expand the
+// filesystem, the claim's previous size.
 func (c *Controller) writeCapacity(ctx context.Context, s subject, size resource.Quantity, node bool) error {
 	change := map[string]any{}
 	had := s.volume.Spec.Capacity[corev1.ResourceStorage]
@@ -192,8 +192,8 @@ func (c *Controller) expandFailed(ctx context.Context, s subject, step lifecycle
 	return again(then, failure, err)
 }
 
-// again returns what the queue does after a failed attempt; recording is the error
-// of writing it down.
+// again returns the queue's pause and error after a failed attempt. recording is the
+// error of writing the outcome.
 func again(then lifecycle.Failure, failure, recording error) (time.Duration, error) {
 	switch {
 	case recording != nil:

@@ -22,8 +22,8 @@ var (
 	errGone = errors.New("the claim is gone")
 )
 
-// begin writes what is about to be done. It fails with errChanged when the
-// claim is another than the one the decision was made from.
+// begin writes the intent to the claim's status. It returns errChanged if the claim has
+// changed since the decision.
 func (c *Controller) begin(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) (subject, error) {
 	after := s.claim.DeepCopy()
 	write(after)
@@ -31,8 +31,8 @@ func (c *Controller) begin(ctx context.Context, s subject, write func(*corev1.Pe
 	return subject{written, s.volume}, err
 }
 
-// record writes how something ended. That stays true whatever else happened to
-// the claim, so that a claim that changed is read again and written.
+// record writes an outcome. An outcome stays true after other changes of the claim, so
+// that record reads a changed claim again and writes the outcome to it.
 func (c *Controller) record(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) error {
 	for attempt := 0; ; attempt++ {
 		_, err := c.begin(ctx, s, write)
@@ -58,8 +58,8 @@ func (c *Controller) refresh(ctx context.Context, old *corev1.PersistentVolumeCl
 	return live, nil
 }
 
-// patchClaim writes the difference, guarded by the version that it was made
-// from; nothing when there is none.
+// patchClaim writes the difference, if there is one, guarded by the resourceVersion of
+// the old claim.
 func (c *Controller) patchClaim(ctx context.Context, before, after *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	metadata, status := map[string]any{}, difference(before, after)
 	if annotation := annotationDifference(before, after, claim.NodeExpansionNotRequiredAnnotation); annotation != nil {
@@ -84,7 +84,7 @@ func (c *Controller) patchClaim(ctx context.Context, before, after *corev1.Persi
 	return written, nil
 }
 
-// difference is the merge patch (RFC 7386) from one status to another, of the
+// difference returns the merge patch (RFC 7386) from one status to another, for the
 // fields that this controller writes.
 func difference(before, after *corev1.PersistentVolumeClaim) map[string]any {
 	patch := map[string]any{}
@@ -133,7 +133,7 @@ func orNull[T ~string](value T) any {
 	return value
 }
 
-// patchVolume merges into this very PersistentVolume.
+// patchVolume merges into the PersistentVolume with this UID.
 func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) error {
 	metadata, ok := change["metadata"].(map[string]any)
 	if !ok {
@@ -150,7 +150,7 @@ func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentV
 	return nil
 }
 
-// unless is nil for the error that needs nothing done.
+// unless returns nil if err is harmless, otherwise err.
 func unless(harmless, err error) error {
 	if errors.Is(err, harmless) {
 		return nil
