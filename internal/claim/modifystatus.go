@@ -60,7 +60,7 @@ func BeginModify(pvc *corev1.PersistentVolumeClaim, class string, now time.Time)
 func FailModify(pvc *corev1.PersistentVolumeClaim, outcome Outcome, code, message string, now time.Time) {
 	status := modifyStatus(pvc)
 	status.Status = corev1.PersistentVolumeClaimModifyVolumeInProgress
-	progress := "The driver refused VolumeAttributesClass %q; it is asked again, or choose another class."
+	progress := "The driver refused VolumeAttributesClass %q; the request is repeated, or choose another class."
 	switch outcome {
 	case OutcomeInfeasible:
 		status.Status = corev1.PersistentVolumeClaimModifyVolumeInfeasible

@@ -147,7 +147,7 @@ func pairs(headline string, values map[string]string) [][]string {
 	return rows
 }
 
-// columns are the cells of the table that are not said already.
+// columns are the cells of the table that are not printed already.
 func (d description) columns() [][]string {
 	var facts [][]string
 	for _, c := range d.kind.columns {

@@ -22,7 +22,7 @@ PersistentVolume, bound beforehand, and a claim of the same name for each. The
 driver and the volume's handle stay what they are, so no data are moved.
 
 The volumes are marked Retain, so that nothing that happens to the new claims
-deletes data. What cannot move, and what has to be seen to, is told on standard
+deletes data. What cannot move, and what must be done by hand, is written to standard
 error. Secrets are not exported: a host never returns them.
 
 The host keeps its own objects. Let only one of the two use a volume.`

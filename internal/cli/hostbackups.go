@@ -82,9 +82,9 @@ func printGenerations(out io.Writer, generations []store.Generation) error {
 func newHostRestoreCommand(c *hostConfig) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "restore BACKUP",
-		Short: "Put a backup in the place of a host's store",
-		Long: `Put a copy of BACKUP, a name that 'holdfast host backups' lists or a path, in the
-place of ROOT/host.db, which is kept under another name. The host must not run.
+		Short: "Replace a host's store by a backup",
+		Long: `Replace ROOT/host.db by a copy of BACKUP, a name that 'holdfast host backups' lists
+or a path. The replaced file is kept under another name. The host must not run.
 
 What happened after the backup is not known then: a pod that was made since is
 ended, and a volume that was made since stays in its storage without a claim.`,
@@ -109,8 +109,8 @@ func newHostInitCommand(c *hostConfig) *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
 		Short: "Make an empty store next to what an earlier host left",
-		Long: `Put an empty store in the place of ROOT/host.db, if there is one; that is kept
-under another name. A host makes its store by itself: this command is for one that
+		Long: `Replace ROOT/host.db, if there is one, by an empty store; the replaced file is kept
+under another name. A host makes its store when it starts: this command is for one that
 refuses to, because an earlier host left pods, mounts or volumes.
 
 The next host knows none of them: it ends these pods, leaves mounts alone, and

@@ -76,8 +76,8 @@ func newHostRepairCommand(c *hostConfig) *cobra.Command {
 damaged file is kept next to it, and so are the bytes of records that make no
 sense. The host must not run.
 
-A record that is LOST stands for a volume that the host does not know any more;
-the volume itself is not touched. One that is UNSURE may be of an earlier time:
+The volume of a record that is LOST is not known to the host any more; the volume
+itself is not touched. A record that is UNSURE may be of an earlier time:
 inspect it with 'holdfast get' before anything else is done with it. A backup may be
 the better choice: 'holdfast host backups' lists them, 'holdfast host restore' puts
 one in place.`,

@@ -25,7 +25,7 @@ func expandDirectories(names []string) ([]string, error) {
 	for _, name := range names {
 		info, err := os.Stat(name)
 		if name == "-" || err != nil || !info.IsDir() {
-			expanded = append(expanded, name) // what is wrong with it is said where it is read
+			expanded = append(expanded, name) // reading it reports the error
 			continue
 		}
 		entries, err := os.ReadDir(name)

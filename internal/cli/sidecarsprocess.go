@@ -42,7 +42,7 @@ func newSidecarsProcess(f *sidecarsFlags) (*sidecarsProcess, error) {
 
 // Run serves until ctx ends.
 func (s *sidecarsProcess) Run(ctx context.Context) error {
-	defer s.first.Close() //nolint:errcheck // nothing is left to be said to it
+	defer s.first.Close() //nolint:errcheck // no call follows
 	group, serving := errgroup.WithContext(ctx)
 	if s.flags.metricsAddress != "" {
 		group.Go(func() error { return s.pages().page().Run(serving) })
@@ -73,7 +73,7 @@ func (s *sidecarsProcess) serve(ctx context.Context) error {
 	if err != nil {
 		return &UsageError{Err: fmt.Errorf("--csi-address: %w", err)}
 	}
-	defer client.Close() //nolint:errcheck // nothing is left to be said to it
+	defer client.Close() //nolint:errcheck // no call follows
 	group, serving := errgroup.WithContext(ctx)
 	if f.registrationDir != "" {
 		group.Go(func() error { return s.register(serving, name) })

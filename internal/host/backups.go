@@ -16,7 +16,7 @@ const (
 	backupRetry = time.Minute
 )
 
-// backUp makes a backup of the store. A host without one serves all the same: its
+// backUp makes a backup of the store. A host without one serves nevertheless: its
 // store is whole, and what runs needs it.
 func (h *Host) backUp(ctx context.Context) {
 	err := h.store.Backup()

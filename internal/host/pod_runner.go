@@ -32,7 +32,7 @@ type podRunner struct {
 	mount   func(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error)
 	unmount func(ctx context.Context, pod *corev1.Pod) error
 	// scratch makes an empty directory that a container's root is mounted over.
-	// It goes with the pod.
+	// It is removed together with the pod.
 	scratch func(pod *corev1.Pod, container string) (string, error)
 	// secret finds a Secret by namespace/name; nil if there is none.
 	secret func(key string) (*corev1.Secret, error)
@@ -132,7 +132,7 @@ func (r podRunner) runContainer(ctx context.Context, pod *corev1.Pod, container 
 		return 0, fmt.Errorf("container %q is not started: %w", container.Name, context.Cause(ctx))
 	}
 	if output.Signals != nil {
-		// The signal that ended ctx reaches the container by itself, as it is.
+		// The signal that ended ctx reaches the container without this, unchanged.
 		ctx = context.WithoutCancel(ctx)
 	}
 	var err error

@@ -68,7 +68,7 @@ type DeleteOptions struct {
 type Deleted struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`
-	// Waits says what the deletion waits for, such as who uses the volume, and
+	// Waits says what the deletion waits for, such as the users of the volume, and
 	// what else the user should know.
 	Waits []string `json:"waits,omitempty"`
 	// Gone: the object is not there any more. Otherwise its deletion has begun

@@ -153,7 +153,7 @@ func (c *Client) own(ctx context.Context, name string, query url.Values, into an
 	return c.call(ctx, request{method: http.MethodGet, path: ownPrefix + name, query: query}, into)
 }
 
-// Logs copies what a container said to out.
+// Logs copies a container's output to out.
 func (c *Client) Logs(ctx context.Context, what LogRequest, out io.Writer) error {
 	if err := checkSegment("name", what.Pod); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (c *Client) Hold(ctx context.Context, what HoldRequest) (HoldAnswer, error)
 }
 
 // Release ends a hold. A limit that is not 0 bounds how long the host waits for
-// that, in seconds; it continues by itself afterwards.
+// that, in seconds; the release continues afterwards.
 func (c *Client) Release(ctx context.Context, what ReleaseRequest, limit int64) error {
 	query := url.Values{}
 	if limit > 0 {

@@ -26,7 +26,7 @@ type Host interface {
 	// error is ErrReleasing if the context ends before everything is unmounted.
 	Hold(ctx context.Context, request HoldRequest) (HoldAnswer, error)
 	Release(ctx context.Context, request ReleaseRequest) error
-	// Logs writes what a container said, and with Follow until it ends.
+	// Logs writes a container's output, and with Follow until it ends.
 	Logs(ctx context.Context, request LogRequest, out io.Writer) error
 	Stats(ctx context.Context, claimKey string) (VolumeStats, error)
 	// Mounts says of each mounted volume of a pod whether it answers.
@@ -181,7 +181,7 @@ type DriverInstance struct {
 	Topology     map[string]string `json:"topology,omitempty"`
 	MaxVolumes   int64             `json:"maxVolumes,omitempty"` // 0: no limit
 	Capabilities []string          `json:"capabilities,omitempty"`
-	// Warnings are what is odd about a driver that is taken all the same.
+	// Warnings are faults of a driver that do not prevent its registration.
 	Warnings []string `json:"warnings,omitempty"`
 	// Attempts are the registrations that failed in a row; the next is at Next.
 	Attempts int       `json:"attempts,omitempty"`

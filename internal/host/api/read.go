@@ -45,8 +45,8 @@ type List struct {
 	ResourceVersion string
 }
 
-// Get reads an object; ErrNotFound if there is none. The namespace is not looked
-// at for a kind that has none.
+// Get reads an object; ErrNotFound if there is none. The namespace is ignored for a
+// kind that has none.
 func (c *Client) Get(ctx context.Context, kind store.Kind, namespace, name string) (store.Object, error) {
 	path, err := objectPath(kind, namespace, name)
 	if err != nil {

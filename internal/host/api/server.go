@@ -146,7 +146,7 @@ func (s *Server) long(r *http.Request) (context.Context, context.CancelFunc) {
 	}
 }
 
-// handle lets in who may come in.
+// handle answers requests of permitted users and refuses the others.
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	// The deadline of the last answer over this connection is over.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})

@@ -130,7 +130,7 @@ func check(object store.Object) []string {
 	return nil // a Namespace has nothing but its name
 }
 
-// oneOf refuses a word that is none of those known.
+// oneOf refuses a value that is not one of the known ones.
 func oneOf[T ~string](at string, value T, known ...T) []string {
 	if slices.Contains(known, value) {
 		return nil

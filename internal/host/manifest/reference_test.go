@@ -65,7 +65,7 @@ type typeWalk struct {
 	undecided []string
 }
 
-// visit goes down until a rule covers the field and all below it. decided tells
+// visit descends until a rule covers the field and all below it. decided reports
 // whether a rule above does, which rules below only refine.
 func (w *typeWalk) visit(path string, of reflect.Type, decided bool) {
 	if _, listed := w.table.rules[path]; listed {

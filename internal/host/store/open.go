@@ -17,7 +17,7 @@ import (
 var ErrDamaged = errors.New("is damaged")
 
 // openFile opens a file of bbolt, of which every page is inspected first, under
-// the lock: bbolt trusts what it maps, and a page number that is none makes it
+// the lock: bbolt trusts what it maps, and an invalid page number makes it
 // fault. What it still reports by a panic, or the kernel by a fault in the
 // mapping, is ErrDamaged.
 func openFile(path string, readOnly bool) (db *bbolt.DB, err error) {

@@ -41,7 +41,7 @@ type Unit struct {
 	StopGrace metav1.Duration `json:"stopGrace,omitzero"`
 }
 
-// Restart is the back-off of a driver that ends by itself.
+// Restart is the back-off of a driver that ends without having been stopped.
 type Restart struct {
 	First   metav1.Duration `json:"first,omitzero"`   // 500 ms
 	Longest metav1.Duration `json:"longest,omitzero"` // 2 min

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// source finds what a claim's volume is made of, and what is to be kept
+// source finds what a claim's volume is made of, and what must be kept
 // meanwhile, as resource/key.
 func (m *Manager) source(pvc *corev1.PersistentVolumeClaim, driver string) (claim.Source, string, error) {
 	reference, err := claim.SourceOf(pvc)

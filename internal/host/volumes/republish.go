@@ -22,7 +22,7 @@ import (
 // asks for it, times 1 to 1.5 (its sync frequency).
 const republishPeriod = time.Minute
 
-// dueTimes has when published volumes are to be published again, by path.
+// dueTimes has the times of the next NodePublishVolume of published volumes, by path.
 type dueTimes struct {
 	mu    sync.Mutex
 	times map[string]time.Time

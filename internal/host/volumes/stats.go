@@ -25,7 +25,7 @@ type Usage struct {
 	Total, Used, Available int64
 }
 
-// Stats is how full a volume is, and who has it.
+// Stats is the usage of a volume, and the pods that use it.
 type Stats struct {
 	Driver, Handle string
 	// Bytes and Inodes are of the filesystem; a block device has Bytes.Total only.

@@ -147,8 +147,8 @@ var (
 	errLocal = errors.New("this machine refuses")
 )
 
-// saveUse writes the record of a use, or removes it when nothing is left. What
-// else is to be true at the same moment is written with it.
+// saveUse writes the record of a use, or removes it when nothing is left. The
+// functions in with write to the same transaction.
 func (m *Manager) saveUse(use *store.VolumeUse, with ...func(*store.Tx) error) error {
 	use.BootID = m.options.BootID
 	err := m.update(func(tx *store.Tx) error {

@@ -11,7 +11,7 @@ import (
 
 // mountsOfSame lists where else the filesystem is mounted, or a part of it, that
 // is mounted at a path. A copy that mount propagation made because a directory
-// above it is mounted twice is none: it goes with the first.
+// above it is mounted twice is none: it is unmounted together with the first.
 func mountsOfSame(staging string) ([]string, error) {
 	table, err := mountinfo.GetMounts(nil)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 )
 
-// Waiting is an ErrWaiting that names what a change of is to be waited for.
+// Waiting is an ErrWaiting that names the objects whose change ends the wait.
 type Waiting struct { //nolint:errname // the name distinguishes it from failures
 	On     []journal.Ref
 	text   string

@@ -54,7 +54,7 @@ type logReader struct {
 	file    *os.File
 	buffer  *bufio.Reader
 	partial []byte // a line of the file that is not complete yet
-	text    []byte // what is to be given next
+	text    []byte // the output of the next Read
 	skip    int    // lines that are not wanted
 }
 
@@ -88,7 +88,7 @@ func (r *logReader) open(tail int) error {
 	return r.use(current)
 }
 
-// use reads on in a file; one that is not there is none.
+// use continues with a file. A missing file is not an error.
 func (r *logReader) use(name string) error {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

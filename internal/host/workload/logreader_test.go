@@ -11,7 +11,7 @@ import (
 )
 
 // A container may write so much that its log is put aside twice between two
-// looks of who reads it: what is still there is read.
+// inspections of the reader: it reads what still exists.
 func TestReadLog_readsWhatWasPutAsideMeanwhile(t *testing.T) {
 	shim := Shim{State: t.TempDir(), Logs: t.TempDir()}
 	root, err := os.OpenRoot(shim.State)

@@ -29,8 +29,8 @@ const (
 // and returns the command's exit code. It must be the first thing that its
 // process does.
 func Child() int {
-	// Nothing but the standard descriptors is for the command: neither the two
-	// below nor what the parent was given by who started it.
+	// The command gets the standard descriptors only: neither the two below nor any
+	// that the parent inherited.
 	unix.CloseOnExec(SpecDescriptor)
 	unix.CloseOnExec(StatusDescriptor)
 	_ = unix.CloseRange(SpecDescriptor, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // a kernel before 5.11 makes no view either
