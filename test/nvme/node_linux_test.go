@@ -212,31 +212,41 @@ func TestFormatMark_isVoidAfterADetach(t *testing.T) {
 	}
 }
 
+// A raw block volume is published either to readers or to writers, since read-only
+// is a property of the disk.
 func TestPublish_readOnlyBlockRefusesWrites(t *testing.T) {
 	p := newPlugin(t)
 	plug(t, 0, volumeA)
 	p.wipe(volumeA)
-	block := backend.Capability{Mode: backend.SingleNodeWriter, Block: true}
+	block := backend.Capability{Mode: backend.SingleNodeMultiWriter, Block: true}
 	must(t, p.engine.Stage(t.Context(), node.StageRequest{VolumeID: volumeA, StagingPath: p.staging(volumeA), Capability: block}))
 	pods := filepath.Join(p.kubelet, "pods")
 	must(t, os.MkdirAll(pods, 0o750))
-	for name, readOnly := range map[string]bool{"reader": true, "writer": false} {
-		target := filepath.Join(pods, name)
-		must(t, p.engine.Publish(t.Context(), node.PublishRequest{VolumeID: volumeA, StagingPath: p.staging(volumeA), TargetPath: target,
-			Capability: block, ReadOnly: readOnly}))
-		file, err := os.OpenFile(target, os.O_WRONLY, 0)
-		if err == nil {
-			_, err = file.WriteAt([]byte{1}, 0)
-			err = errors.Join(err, file.Close())
-		}
-		if readOnly == (err == nil) {
-			t.Errorf("%s wrote: %v", name, err)
-		}
+	target := filepath.Join(pods, "first")
+	publish := func(path string, readOnly bool) error {
+		return p.engine.Publish(t.Context(), node.PublishRequest{VolumeID: volumeA, StagingPath: p.staging(volumeA), TargetPath: path,
+			Capability: block, ReadOnly: readOnly})
 	}
-	for _, name := range []string{"reader", "writer"} {
-		must(t, p.engine.Unpublish(t.Context(), volumeA, filepath.Join(pods, name)))
+	for _, readOnly := range []bool{true, false} {
+		must(t, publish(target, readOnly))
+		if err := publish(filepath.Join(pods, "second"), !readOnly); !errors.Is(err, backend.ErrPrecondition) {
+			t.Errorf("read-only %v next to read-only %v: %v", !readOnly, readOnly, err)
+		}
+		if err := writeByte(target); readOnly == (err == nil) {
+			t.Errorf("read-only %v, and a write says %v", readOnly, err)
+		}
+		must(t, p.engine.Unpublish(t.Context(), volumeA, target))
 	}
 	p.unstage(volumeA)
+}
+
+func writeByte(path string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteAt([]byte{1}, 0)
+	return errors.Join(err, file.Close())
 }
 
 func TestStage_mountsAPartition(t *testing.T) {

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,9 +153,11 @@ func (p *Process) abandon(root *os.Root) error {
 // end kills the shim and waits up to endLimit for its end.
 func (p *Process) end() error {
 	_ = p.Signal(unix.SIGKILL)
-	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
-	defer cancel()
-	p.await(ctx)
+	limit := time.AfterFunc(endLimit, func() { _ = p.Close() }) // and with it the wait
+	p.Wait()
+	if !limit.Stop() {
+		return nil
+	}
 	return p.Close()
 }
 
@@ -281,13 +282,10 @@ type Process struct{ *pidfd.Process }
 
 // Wait returns true when the shim, and with it everything in the container, has
 // ended, and false when Close was called before.
-func (p *Process) Wait() bool { return p.await(context.Background()) }
-
-// await also collects a shim that is a child of this process.
-func (p *Process) await(ctx context.Context) bool {
-	if p.Process.Wait(ctx) != nil {
-		return false
+func (p *Process) Wait() bool {
+	err := p.WaitUntilClosed()
+	if err == nil {
+		p.Reap() // if it is a child of this process
 	}
-	p.Reap()
-	return true
+	return err == nil
 }

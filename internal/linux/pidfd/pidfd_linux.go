@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +21,11 @@ type Process struct {
 	pid   int
 	start uint64
 	file  *os.File
-	// open ends with Close, and then all calls of Wait.
-	open  context.Context //nolint:containedctx // a file's deadline would be shared by all calls of Wait
-	close context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	// waiters has the file of each call of Wait: they would share the deadline of one.
+	waiters map[*os.File]bool
 }
 
 // Find opens the process with a process ID and a start time (Stat.Start; 0 if that is
@@ -52,8 +55,7 @@ func unlessGone(err error) error {
 // New takes over a pidfd.
 func New(descriptor, pid int) *Process {
 	_ = unix.SetNonblock(descriptor, true) // the runtime's poller waits for it, not a thread
-	open, cancel := context.WithCancel(context.Background())
-	return &Process{pid: pid, file: os.NewFile(uintptr(descriptor), "pidfd"), open: open, close: cancel}
+	return &Process{pid: pid, file: os.NewFile(uintptr(descriptor), "pidfd"), waiters: map[*os.File]bool{}}
 }
 
 // PID is the process ID, for messages and records.
@@ -65,32 +67,75 @@ func (p *Process) Start() uint64 { return p.start }
 // Wait returns nil when the process has ended, the context's error if that ends
 // first, and os.ErrClosed after Close.
 func (p *Process) Wait(ctx context.Context) error {
-	err := p.wait(ctx)
+	waiter, err := p.newWaiter()
+	if err != nil {
+		return p.explain(err)
+	}
+	defer p.closeWaiter(waiter)
+	defer context.AfterFunc(ctx, func() { interrupt(waiter) })()
+	if err = untilEnd(waiter); err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return p.explain(err)
+}
+
+// WaitUntilClosed is Wait that only Close ends before the process.
+func (p *Process) WaitUntilClosed() error {
+	waiter, err := p.newWaiter()
+	if err != nil {
+		return p.explain(err)
+	}
+	defer p.closeWaiter(waiter)
+	return p.explain(untilEnd(waiter))
+}
+
+func (p *Process) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case p.open.Err() != nil:
+	case p.isClosed():
 		return os.ErrClosed
 	}
 	return fmt.Errorf("wait for process %d: %w", p.pid, err)
 }
 
-func (p *Process) wait(ctx context.Context) error {
-	waiter, err := p.duplicate()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = waiter.Close() }()
-	interrupt := func() { _ = waiter.SetReadDeadline(time.Unix(1, 0)) }
-	defer context.AfterFunc(ctx, interrupt)()
-	defer context.AfterFunc(p.open, interrupt)()
+func untilEnd(waiter *os.File) error {
 	connection, err := waiter.SyscallConn()
 	if err != nil {
 		return err
 	}
 	return connection.Read(hasEnded)
+}
+
+// interrupt ends the call of Wait that has a file.
+func interrupt(waiter *os.File) { _ = waiter.SetReadDeadline(time.Unix(1, 0)) }
+
+// newWaiter returns the file of a call of Wait, which Close interrupts.
+func (p *Process) newWaiter() (*os.File, error) {
+	waiter, err := p.duplicate()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errors.Join(os.ErrClosed, waiter.Close())
+	}
+	p.waiters[waiter] = true
+	return waiter, nil
+}
+
+func (p *Process) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+func (p *Process) closeWaiter(waiter *os.File) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waiters, waiter)
+	_ = waiter.Close()
 }
 
 // duplicate gives a call of Wait a file, and so a deadline, of its own.
@@ -138,9 +183,14 @@ func (p *Process) control(do func(descriptor int) error) error {
 	return errors.Join(err, failed)
 }
 
-// Close closes the pidfd; the process continues.
+// Close closes the pidfd and ends all calls of Wait; the process continues.
 func (p *Process) Close() error {
-	p.close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for waiter := range p.waiters {
+		interrupt(waiter)
+	}
 	return p.file.Close()
 }
 
