@@ -59,6 +59,26 @@ func TestUncertain_keepsTheMarkAfterCodesOfUnknownOutcome(t *testing.T) {
 	}
 }
 
+// TestUncertain_aRejectionByAnotherInstanceProvesNothing: a node took the snapshot and
+// lost the answer. A central process takes the content over, and its driver rejects the
+// request, for example because the volume is not on its node.
+func TestUncertain_aRejectionByAnotherInstanceProvesNothing(t *testing.T) {
+	driver := losing(codes.InvalidArgument)
+	labelled := dynamic("a")
+	labelled.Labels = map[string]string{claim.ManagedByLabel: "n1"}
+	f := prepare(t, driver, labelled)
+	f.Env.Retry.Start, f.Env.Retry.Max = time.Hour, time.Hour // one try
+	stop := f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
+	f.becomes("a", "failed", fails("the answer was lost"))
+	stop()
+	f.deleteByUser("a")
+	f.restart()
+	f.vanishes("a")
+	if left := driver.SnapshotsLeft(); left != nil {
+		t.Errorf("still at the driver: %q", left)
+	}
+}
+
 // TestUncertain_theRequestIsFrozen: neither a class that is created again nor other
 // flags change the request whose answer was lost.
 func TestUncertain_theRequestIsFrozen(t *testing.T) {

@@ -106,7 +106,8 @@ func (c *Controller[T]) rejected(ctx context.Context, object T, repeated bool, f
 		return object, failure // the process ends: no fault of the driver
 	}
 	outcome := lifecycle.AfterFailedCreate(lifecycle.Creation{
-		Call: claim.CallSnapshot, Copied: true, Repeated: repeated, Desired: object.GetDeletionTimestamp() == nil,
+		Call: claim.CallSnapshot, Copied: true, Repeated: repeated, Elsewhere: c.owner.hasTakenOver(object),
+		Desired: object.GetDeletionTimestamp() == nil,
 	}, failure)
 	if c.kind.View(object).Handle == "" && outcome.KeepsIntent() {
 		return c.failed(ctx, object, Kept(c.Keys, c.Noun, outcome, failure))

@@ -60,6 +60,12 @@ func (o *Owner) Of(object metav1.Object, volumeHandles []string) Ownership {
 	return o.ofVolumes(volumeHandles)
 }
 
+// hasTakenOver reports whether a content is labelled for a node and this is a central
+// process: an earlier call may have been that node's, to another instance of the driver.
+func (o *Owner) hasTakenOver(object metav1.Object) bool {
+	return o.scope.Central() && object.GetLabels()[claim.ManagedByLabel] != ""
+}
+
 // ofVolumes decides by the volumes. If they are on several nodes, the node of the first
 // volume reports Spread.
 func (o *Owner) ofVolumes(handles []string) Ownership {
