@@ -51,7 +51,8 @@ func (c *Controller) countUnserved(ctx context.Context) error {
 			about = append(about, "volume", left.Intent.Volume.Name, "claim", left.Intent.claimKey())
 			c.reportUnserved(left)
 		}
-		c.log.WarnContext(ctx, "no process completes an intent: bring its node back, or run the controllers centrally for a while, or delete the volume and the entry by hand", about...)
+		c.log.WarnContext(ctx, "no process completes an intent: bring its node back; or, if the storage is shared by all nodes, "+
+			"run the controllers centrally for a while; or delete the volume and the entry by hand", about...)
 	}
 	return nil
 }
@@ -87,7 +88,8 @@ func (c *Controller) reportUnserved(left intent.Unserved[record]) {
 		from = fmt.Sprintf("node %q", left.Node)
 	}
 	c.warn(stub, reasonFailed,
-		"volume %q was being made by %s, which no longer runs the driver: bring it back, or run the controllers centrally for a while; if the volume is gone for good, remove entry %s of ConfigMap %s in namespace %s",
+		"volume %q was being created by %s, which no longer runs the driver: bring it back, or, if the storage is shared by all nodes, "+
+			"run the controllers centrally for a while; if the volume is gone for good, remove entry %s of ConfigMap %s in namespace %s",
 		left.Intent.Volume.Name, from, left.Key, left.ConfigMap, c.env.Intents)
 }
 
