@@ -54,8 +54,8 @@ func (s *sidecarsProcess) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve meets the driver once for its name, which metrics and registration
-// need, and runs everything else.
+// serve asks the driver for its name, which metrics and registration need, and
+// then runs everything else.
 func (s *sidecarsProcess) serve(ctx context.Context) error {
 	f := s.flags
 	name := s.driverName(ctx)

@@ -13,15 +13,15 @@ import (
 // another volume mode restore it.
 const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 
-// Finalizers of what volumes are made of, external-provisioner's.
+// Finalizers of the sources of volumes, with external-provisioner's names.
 const (
 	CloneFinalizer   = "provisioner.storage.kubernetes.io/cloning-protection"
 	RestoreFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
 )
 
-// CheckClone returns why a claim cannot be made of another one now, in the order of
-// external-provisioner. source and volume, which is source's, may be nil; name is
-// source's.
+// CheckClone returns an error if a claim cannot be cloned from another one now. It
+// checks in external-provisioner's order. name is the source claim's; source and its
+// volume may be nil.
 func CheckClone(pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, driver string) error {
 	fail := func(format string, arguments ...any) error {
 		return fmt.Errorf("%s: %s", claim.Describe(pvc), fmt.Sprintf(format, arguments...))
@@ -53,9 +53,9 @@ func CheckClone(pvc *corev1.PersistentVolumeClaim, name string, source *corev1.P
 	return nil
 }
 
-// CheckSnapshot returns why a claim cannot be made of a snapshot now, by the user's
-// object, which may be nil; name is its. kept reports that the object has a finalizer
-// for this restore, which had begun before it was deleted.
+// CheckSnapshot returns an error if the VolumeSnapshot does not allow its restore to a
+// claim now. snapshot may be nil; name is its name. kept says that it has a finalizer
+// for this restore, which began before the VolumeSnapshot was deleted.
 func CheckSnapshot(
 	pvc *corev1.PersistentVolumeClaim, name string, snapshot *snapshotv1.VolumeSnapshot, kept bool,
 ) error {
@@ -86,8 +86,9 @@ func BoundContent(snapshot *snapshotv1.VolumeSnapshot) string {
 	return *snapshot.Status.BoundVolumeSnapshotContentName
 }
 
-// CheckContent returns why a claim cannot be made of a snapshot now, by its content,
-// which may be nil. allowModeChange permits any volume mode.
+// CheckContent returns an error if the VolumeSnapshotContent does not allow the restore
+// of its snapshot to a claim now. content may be nil. allowModeChange permits any
+// volume mode.
 func CheckContent(pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent, driver string, allowModeChange bool) error {
 	fail := func(format string, arguments ...any) error {
 		return fmt.Errorf("%s: VolumeSnapshotContent %q of the source %s",

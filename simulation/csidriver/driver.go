@@ -104,8 +104,8 @@ func (d *Driver) Serve(listener net.Listener) (stop func()) {
 	}
 }
 
-// Intercept counts a call and lets Before and After have their say. Whoever has
-// given up before the call arrives causes nothing, as over a connection.
+// Intercept counts a call and runs Before and After, which may change its outcome.
+// A call whose context has ended has no effect, as over a connection.
 func (d *Driver) Intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()

@@ -302,7 +302,7 @@ spec:
 	}
 }
 
-// Who makes a hold is told what the policy warns of, and why it refuses.
+// `holdfast hold` prints the policy's warnings, and the reason of a denial.
 func TestHold_hearsOfThePolicy(t *testing.T) {
 	m := holding(t)
 	const rule = "driver local.holdfast.dev is not allowed in namespace default (rule allowed-drivers, "

@@ -193,9 +193,9 @@ func TestReadOnlyRoot_atStartIsNamed(t *testing.T) {
 	m.start()
 }
 
-// ownDisk puts a disk of its own at the root, with a filesystem that becomes
-// read-only when it meets an error, and says how that error is made and how an
-// administrator brings the disk back.
+// ownDisk mounts a disk of its own at the root, with a filesystem that becomes
+// read-only on an error. fail causes that error; bringBack restores the disk as an
+// administrator would.
 func (m *machine) ownDisk() (fail, bringBack func()) {
 	m.t.Helper()
 	image := m.root + ".img"

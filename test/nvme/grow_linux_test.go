@@ -103,7 +103,7 @@ func filesystemSize(t *testing.T, path string) int64 {
 	return int64(stat.Blocks) * stat.Bsize
 }
 
-// D-27: a mounted filesystem follows its volume, online.
+// A mounted filesystem grows online when its volume has grown.
 func TestExpand_growsAMountedFilesystem(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs"} {
 		t.Run(fsType, func(t *testing.T) {
@@ -143,8 +143,8 @@ func TestStage_refusesTwoDisksOfOneSerial(t *testing.T) {
 	}
 }
 
-// Whoever exports disks chooses their serial numbers and models; an EBS volume
-// is none of them.
+// An NVMe target on the network chooses the serial numbers and models of its disks,
+// so a serial number alone does not identify an EBS volume.
 func TestStage_refusesADiskOfTheNetwork(t *testing.T) {
 	newTarget(t, volumeB, 64*mebibyte)
 	p := newPlugin(t, func(o *nodeside.Options) { o.Model = "" })

@@ -144,8 +144,8 @@ func TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore(t *testing.T) {
 	}
 }
 
-// D-20: a node that is taken over must not reach the others. That the policy does
-// what it says is tested on a cluster.
+// A node that an attacker controls must not change other nodes. A test on a cluster
+// checks that the API server enforces the policy; this one, that it is installed.
 func TestNodePolicy_isThereWhereverNodesMayBeChanged(t *testing.T) {
 	for name, values := range installations() {
 		all := render(t, values)

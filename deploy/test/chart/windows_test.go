@@ -81,8 +81,9 @@ func onlyWindows(c corev1.SecurityContext) bool {
 	return c == corev1.SecurityContext{}
 }
 
-// A HostProcess pod is one as a whole, on the host's network, and has no pipe and
-// no socket mounted (the runtime refuses); a plain one has no right of the host's. (G-3)
+// In a HostProcess pod all containers are HostProcess, on the host's network, and
+// mount no pipe and no socket, which the runtime rejects. A plain pod has no
+// privilege on the host.
 func TestWindows_theTwoFormsAreWhole(t *testing.T) {
 	for form, values := range forms() {
 		for name, set := range windowsSets(t, values) {
@@ -146,9 +147,8 @@ func TestWindows_pathsOfTheSocketsFitTogether(t *testing.T) {
 	}
 }
 
-// The stop of the proxy frees its pipes before the next one starts.
-// U-3: a drained node's driver outlives the detachment of its volumes on Windows,
-// too.
+// The driver of a drained node keeps running until its volumes are detached, also
+// on Windows, and the proxy closes its pipes before the next one starts.
 func TestWindows_theDriverWaitsForDetachments(t *testing.T) {
 	for form, program := range map[string]string{"plain": `C:\holdfast.exe`, "HostProcess": `%CONTAINER_SANDBOX_MOUNT_POINT%\holdfast.exe`} {
 		spec := windowsSets(t, forms()[form])["holdfast"].Spec.Template.Spec

@@ -236,7 +236,7 @@ func flagsIn(t *testing.T, patterns ...string) map[string]bool {
 	return known
 }
 
-// D-20: credentials are the controller's, and no node's.
+// Only the controller gets the credentials; nodes get none.
 func TestCredentials_areTheControllersAlone(t *testing.T) {
 	all := render(t, everythingEBS)
 	secret := func(spec corev1.PodSpec) (found []string) {
@@ -289,8 +289,8 @@ func TestEBS_givesEachHalfItsFlags(t *testing.T) {
 	}
 }
 
-// U-3: the driver outlives the detachment of its volumes, and still has time to
-// end by itself before the kubelet kills it.
+// The driver keeps running until its volumes are detached, and still has time to
+// exit before the kubelet kills it.
 func TestPreStop_endsBeforeThePodsGracePeriod(t *testing.T) {
 	spec := linuxNode(t, render(t, everythingEBS)).Spec.Template.Spec
 	command := spec.Containers[0].Lifecycle.PreStop.Exec.Command

@@ -387,7 +387,7 @@ func TestCreateVolume_budgetOf500(t *testing.T) {
 	})
 }
 
-// Whoever asks, a request that is refused has had no effect.
+// A rejected request has no effect in EC2.
 func TestCreateVolume_refusesBeforeItActs(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -79,7 +79,7 @@ func (p *Pool) tryLockOpen(dir *os.File, entry string, how int) error {
 		}
 		return err
 	}
-	// Between opening and locking it may have gone to the trash.
+	// It may have been moved to the trash between open and flock.
 	locked, err := dir.Stat()
 	if err != nil {
 		return err
@@ -106,8 +106,8 @@ func (p *Pool) awaitLock(ctx context.Context, entry string, how int) (*entryLock
 	}
 }
 
-// lockNew makes the directory of an entry if need be and locks it. It repeats
-// both when the removal of an abandoned entry took the directory in between.
+// lockNew creates the directory of an entry if it does not exist, and locks it. It
+// retries both if the removal of an abandoned entry deleted the directory in between.
 func (p *Pool) lockNew(entry string) (*entryLock, error) {
 	const tries = 10
 	for try := 0; ; try++ {
@@ -121,7 +121,7 @@ func (p *Pool) lockNew(entry string) (*entryLock, error) {
 	}
 }
 
-// readRecord finds the record of an entry; fs.ErrNotExist when there is none.
+// readRecord reads the record of an entry; fs.ErrNotExist if there is none.
 func readRecord[T stored](root *os.Root, entry, file string) (T, error) {
 	data, err := readSmall(root, path.Join(entry, file))
 	if err != nil {
@@ -131,7 +131,7 @@ func readRecord[T stored](root *os.Root, entry, file string) (T, error) {
 	return decode[T](data, path.Base(entry))
 }
 
-// maximumRecord bounds what is read of a record, in bytes. The largest sound one
+// maximumRecord is the largest record that is read, in bytes. The largest valid one
 // is that of a group with some thousand members.
 const maximumRecord = mebibyte
 
@@ -151,8 +151,8 @@ func readSmall(root *os.Root, name string) ([]byte, error) {
 	return data, nil
 }
 
-// openRegular opens a file and refuses everything that is not a regular file
-// with ErrDataLoss. It does not block on a named pipe (open(2), O_NONBLOCK).
+// openRegular opens a regular file; ErrDataLoss if the file is of another type. It
+// does not block on a named pipe (open(2), O_NONBLOCK).
 func openRegular(root *os.Root, name string, flags int) (*os.File, error) {
 	file, err := root.OpenFile(name, flags|unix.O_NONBLOCK, fileMode)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {
@@ -187,8 +187,8 @@ func (p *Pool) openData(entry string, flags int) (*os.File, error) {
 	return file, err
 }
 
-// owns reports whether an entry is for this half to write: inline volumes belong
-// to the node half, everything else to the controller half.
+// owns reports whether this half of the driver may write an entry: the node half
+// writes inline volumes, the controller half all other entries.
 func (p *Pool) owns(id string) bool {
 	if strings.HasPrefix(id, ephemeralPrefix) {
 		return p.options.Role != RoleController
@@ -196,7 +196,7 @@ func (p *Pool) owns(id string) bool {
 	return p.options.Role != RoleNode
 }
 
-// list gives the names in a directory of the pool.
+// list returns the names in a directory of the pool.
 func (p *Pool) list(dir string) ([]string, error) {
 	opened, err := p.root.Open(dir)
 	if err != nil {

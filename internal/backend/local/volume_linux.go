@@ -14,12 +14,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// CheckParameters refuses values that are not acceptable (ErrInvalid).
+// CheckParameters rejects invalid parameters (ErrInvalid).
 func (p *Pool) CheckParameters(parameters, mutable map[string]string) error {
 	return checkParameters(parameters, mutable)
 }
 
-// Volume finds a complete volume; ErrNotFound.
+// Volume returns a complete volume; ErrNotFound if there is none.
 func (p *Pool) Volume(ctx context.Context, id string) (backend.Volume, error) {
 	if err := p.usable(); err != nil {
 		return backend.Volume{}, err
@@ -40,7 +40,7 @@ func (p *Pool) Volume(ctx context.Context, id string) (backend.Volume, error) {
 	return record.volume(p.topology), nil
 }
 
-// VolumeByName finds a complete volume; ErrNotFound.
+// VolumeByName returns a complete volume; ErrNotFound if there is none.
 func (p *Pool) VolumeByName(ctx context.Context, name string) (backend.Volume, error) {
 	volume, err := p.Volume(ctx, idOf(volumePrefix, name))
 	if err == nil && volume.Name != name {
@@ -54,7 +54,7 @@ func collision(id, have, want string) error {
 		id, have, want)
 }
 
-// Volumes lists complete volumes, inline ones excepted.
+// Volumes lists complete volumes except inline ones.
 func (p *Pool) Volumes(ctx context.Context, after string, limit int) ([]backend.Volume, error) {
 	if err := p.resolveForListing(ctx); err != nil {
 		return nil, err
@@ -68,8 +68,8 @@ func (p *Pool) Volumes(ctx context.Context, after string, limit int) ([]backend.
 	return volumes, nil
 }
 
-// CreateVolume makes a volume, completes the one that an interrupted call
-// with the same arguments began, or replaces what one with others left.
+// CreateVolume creates a volume. If an interrupted call with the same arguments began
+// it, CreateVolume completes it; an incomplete volume with other arguments is replaced.
 func (p *Pool) CreateVolume(ctx context.Context, spec backend.VolumeSpec) (backend.Volume, error) {
 	desired, err := p.planVolume(spec)
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *Pool) reachable(requirement *backend.TopologyRequirement) bool {
 	return false
 }
 
-// makeVolume makes what the record says, from the intent to the record "ready".
+// makeVolume creates the volume of a record, from the intent to the state "ready".
 func (p *Pool) makeVolume(ctx context.Context, desired volumeRecord) (volumeRecord, error) {
 	entry := volumePath(desired.ID)
 	if err := p.ready(ctx); err != nil {
@@ -175,8 +175,8 @@ func (p *Pool) buildVolume(ctx context.Context, entry string, record *volumeReco
 	return p.finishVolume(entry, record, data)
 }
 
-// fillVolume gives the data file the content of the source. The source is let
-// go before anything else that takes long.
+// fillVolume copies the source's content to the data file. It unlocks the source
+// before any other long step.
 func (p *Pool) fillVolume(
 	ctx context.Context, entry string, record *volumeRecord, data *os.File, from *lockedSource,
 ) error {
@@ -191,21 +191,21 @@ func (p *Pool) fillVolume(
 	if err := p.copyPointInTime(ctx, []fileCopy{{source: from, target: data, begun: record.Copy, save: save}}); err != nil {
 		return err
 	}
-	// The mark is that of the moment of the copy: the source may be formatted later.
+	// Keep the mark from the time of the copy: the source may be formatted later.
 	if err := p.keepMark(entry, from.formatted); err != nil {
 		return err
 	}
 	if !record.thick() {
 		return nil
 	}
-	// Allocation may take long and is resumed by observing what is missing.
+	// Allocation may take long; a retry allocates only the blocks that are missing.
 	if err := data.Sync(); err != nil {
 		return err
 	}
 	return save(copyState{Complete: true})
 }
 
-// shape gives the data file its size and, for a thick volume, all its blocks.
+// shape sets the data file's size and, for a thick volume, allocates all its blocks.
 func (p *Pool) shape(ctx context.Context, data *os.File, size int64, thick, shared bool) error {
 	if thick {
 		if err := reserve(data, size); err != nil {
@@ -229,8 +229,8 @@ func (p *Pool) shape(ctx context.Context, data *os.File, size int64, thick, shar
 	return data.Sync()
 }
 
-// finishVolume completes a volume with the rename of its record. What can fail
-// comes before: a volume is in the index and the ledger, or it is undone.
+// finishVolume completes a volume with the rename of its record. All steps that can
+// fail come before: a volume is in the index and the ledger, or its creation is undone.
 func (p *Pool) finishVolume(entry string, record *volumeRecord, data *os.File) error {
 	if err := p.points.Hit("local/create/synced"); err != nil {
 		return err
@@ -250,8 +250,8 @@ func (p *Pool) finishVolume(entry string, record *volumeRecord, data *os.File) e
 	return nil
 }
 
-// enterVolume makes a complete volume known: in the ledger before the index, so
-// that nothing is promised in between that the volume may need.
+// enterVolume adds a complete volume to the ledger and then to the index, so that no
+// other volume is admitted in between to space that this one may need.
 func (p *Pool) enterVolume(record volumeRecord, opened account) {
 	p.ledger.set(record.ID, opened)
 	p.index.putVolume(record)
@@ -272,9 +272,9 @@ func (p *Pool) accountOf(record volumeRecord, data *os.File) (account, error) {
 	return has, nil
 }
 
-// DeleteVolume removes a volume, or what an interrupted creation left of one;
-// ErrInUse when a loop device of this machine has its file. Snapshots and clones
-// are files of their own and stay. ErrNotFound: it is gone for good.
+// DeleteVolume deletes a volume, complete or incomplete. ErrInUse if a loop device of
+// this machine uses its file; ErrNotFound if it no longer exists. Snapshots and clones
+// are separate files and stay.
 func (p *Pool) DeleteVolume(ctx context.Context, id string) error {
 	if !isID(volumePrefix, id) {
 		return fmt.Errorf("%w: volume %.128q", backend.ErrNotFound, id)

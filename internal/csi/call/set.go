@@ -13,13 +13,13 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// maximumElements of a list that --set may reach: an index is not a way to fill
-// the memory.
+// maximumElements bounds the lists that --set extends, so that a large index does not
+// exhaust the memory.
 const maximumElements = 4096
 
-// set changes one field of a message. A path is names with dots between them;
-// the element of a list is name[N], or name[] for one more; behind the name of
-// a map comes the key, for any type of value. A message's value is JSON.
+// set changes one field of a message. A path consists of names separated by dots. The
+// element of a list is name[N], or name[] to append one. The key of a map follows the
+// map's name. The value of a message is JSON.
 func set(message protoreflect.Message, path, value string) error {
 	name, rest, deeper := strings.Cut(path, ".")
 	name, index, indexed := strings.Cut(name, "[")
@@ -52,8 +52,7 @@ func set(message protoreflect.Message, path, value string) error {
 	return err
 }
 
-// setEntry takes .KEY and [KEY] behind the name of a map, and no key for the
-// whole map as JSON.
+// setEntry sets the entry of a map that .KEY or [KEY] after the map's name selects.
 func setEntry(message protoreflect.Message, field protoreflect.FieldDescriptor, key, value string) error {
 	switch {
 	case strings.HasPrefix(key, "["):
@@ -92,7 +91,7 @@ func setElement(message protoreflect.Message, field protoreflect.FieldDescriptor
 	return err
 }
 
-// parse reads a value as the field's type wants it. fresh is an empty value.
+// parse parses a value of the field's type. fresh is an empty value of that type.
 func parse(field protoreflect.FieldDescriptor, fresh protoreflect.Value, text string) (protoreflect.Value, error) {
 	switch field.Kind() {
 	case protoreflect.StringKind:
@@ -122,7 +121,7 @@ func parse(field protoreflect.FieldDescriptor, fresh protoreflect.Value, text st
 	return fresh, fmt.Errorf("fields of type %s can be given in JSON only", field.Kind())
 }
 
-// parseNumber takes 10737418240 and 10Gi.
+// parseNumber accepts integers and quantities: 10737418240, 10Gi.
 func parseNumber(fresh protoreflect.Value, text string) (protoreflect.Value, error) {
 	if value, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return protoreflect.ValueOfInt64(value), nil

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// InProcess connects a Client to services of its own process: a call is a
-// function call, through the services' interceptor and with the codes of a
-// remote one, but without a socket and without encoding. Requests and answers
-// are copied, so that neither side can change what the other has.
+// InProcess connects a Client to services of its own process. A call is a function
+// call through the services' interceptor. It returns the same codes as a remote call,
+// without a socket or encoding. Requests and responses are copied, so that neither
+// side can change the other's messages.
 type InProcess struct {
 	interceptor grpc.UnaryServerInterceptor
 
@@ -33,8 +33,8 @@ func NewInProcess(interceptor grpc.UnaryServerInterceptor) *InProcess {
 	return &InProcess{interceptor: interceptor, methods: map[string]method{}}
 }
 
-// RegisterService is grpc.ServiceRegistrar: csi.RegisterControllerServer and
-// the like take an InProcess as they take a server.
+// RegisterService implements grpc.ServiceRegistrar, so that
+// csi.RegisterControllerServer and the like accept an InProcess as they accept a server.
 func (p *InProcess) RegisterService(description *grpc.ServiceDesc, service any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,8 +43,8 @@ func (p *InProcess) RegisterService(description *grpc.ServiceDesc, service any) 
 	}
 }
 
-// Invoke is grpc.ClientConnInterface. A call whose context ends returns at
-// once; the service ends on its own, as a remote one does.
+// Invoke implements grpc.ClientConnInterface. A call returns as soon as its context
+// ends; the service's handler may still run, as in a remote process.
 func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any, _ ...grpc.CallOption) error {
 	p.mu.RLock()
 	called, found := p.methods[name]
@@ -72,7 +72,8 @@ func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any
 	}
 }
 
-// NewStream is grpc.ClientConnInterface; no CSI service that is called here streams.
+// NewStream implements grpc.ClientConnInterface. It always fails: the CSI services
+// that are called here have no streams.
 func (p *InProcess) NewStream(
 	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error,
 ) {
@@ -91,7 +92,7 @@ func copyInto(from any) func(any) error {
 	}
 }
 
-// toStatus gives an error what it gets on a wire.
+// toStatus returns the error that a remote caller would get.
 func toStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err

@@ -74,8 +74,8 @@ func (r remote) String() string {
 // runtimes do not follow it.
 func (r remote) linkTarget() string { return r.String() + `\` }
 
-// checkSMBUser checks credentials without a word of them in the error. Nobody is
-// not allowed: Windows would log in as the machine itself.
+// checkSMBUser checks credentials; its errors contain none of them. An empty user
+// name is rejected: Windows would log in as the machine itself.
 func checkSMBUser(mount api.SMBMount) error {
 	if mount.Username == "" || len(mount.Username) > maxUsername || strings.ContainsFunc(mount.Username, isControl) {
 		return fmt.Errorf("%w: the user name of an SMB share has %d bytes or unprintable ones; give 1 to %d",

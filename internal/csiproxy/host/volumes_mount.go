@@ -79,8 +79,8 @@ func same(a, b string) bool {
 	return strings.EqualFold(strings.TrimSuffix(a, `\`), strings.TrimSuffix(b, `\`)) && a != ""
 }
 
-// Unmount takes a volume off a directory. A directory that is gone, and a volume
-// that is gone, are fine: a driver that unstages once more meets them.
+// Unmount unmounts a volume from a directory. It succeeds if the directory or the
+// volume no longer exists: a driver that retries NodeUnstageVolume finds neither.
 func (v volumes) Unmount(ctx context.Context, volumeID, path string) error {
 	at, err := v.rules.Target("target path", path)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// W-1: the names of events are spelled as Windows does before they are compared,
-// of what was created and of what was deleted alike.
+// Names in events of creation and of removal are normalized as Windows spells paths
+// before they are compared.
 func TestConcerns_takesAllSpellingsOfWindows(t *testing.T) {
 	for _, directory := range []string{`C:\var\lib\kubelet\plugins_registry`, `\var\lib\kubelet\plugins_registry`, `/var/lib/kubelet/plugins_registry/`, `c:/var/lib/kubelet/plugins_registry\`} {
 		w := &Watcher{spelling: ofWindows(), directory: ofWindows().normalize(directory)}
@@ -62,7 +62,7 @@ func TestClassifyMode_dialsWhereTheModeIsNotASocket(t *testing.T) {
 	}
 }
 
-// W-8: where Stat of a socket fails, Lstat is asked; what is missing is missing.
+// If Stat of a socket fails, statOf calls Lstat; a missing file stays missing.
 func TestStatOf_fallsBackToLstat(t *testing.T) {
 	here, err := os.Lstat(".")
 	if err != nil {

@@ -90,7 +90,7 @@ func TestWait_returnsOnANodeThatIsNotDrained(t *testing.T) {
 	}
 }
 
-// U-3: each way in which a node is said to go.
+// Each way in which Kubernetes or an autoscaler marks a node for removal.
 func TestWait_onADrainedNodeWaitsForItsLastVolume(t *testing.T) {
 	nodes := map[string]*corev1.Node{"gone": nil, "cordoned": node(unschedulable)}
 	for _, key := range []string{"node.kubernetes.io/unschedulable", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"} {
@@ -129,8 +129,8 @@ func TestWait_waitsForNewAttachments(t *testing.T) {
 	finishes(t, done)
 }
 
-// in a large cluster the changes of other nodes' attachments cost no
-// request, and the end is one, whatever comes together with it.
+// In a large cluster, Wait lists once, in pages, and watches once; changes of other
+// nodes' attachments cost no request.
 func TestWait_listsOnceInPagesAndWatchesOnce(t *testing.T) {
 	const others = 600
 	objects := []runtime.Object{node(unschedulable), attachment("a", driver, own), attachment("z", driver, own)}

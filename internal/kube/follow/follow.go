@@ -1,4 +1,4 @@
-// Package follow watches a few objects until a condition on them is met: one list,
+// Package follow watches a few objects until they satisfy a condition: one list,
 // in pages, then one watch. It is for processes without caches (the node half of a
 // driver, a hook).
 package follow

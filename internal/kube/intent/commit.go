@@ -17,13 +17,13 @@ import (
 
 const (
 	writeTimeout = 15 * time.Second // of one group commit, conflicts included
-	lastTimeout  = 3 * time.Second  // for what is pending when the process ends
+	lastTimeout  = 3 * time.Second  // for the last commit, when the process ends
 	conflicts    = 5                // tries of one write
 	failurePause = time.Second      // after a write that failed
 )
 
-// Run writes what is pending until ctx ends, and once more then unless the cause
-// is ErrAbandoned. It returns nil.
+// Run writes pending changes until ctx ends, and then once more unless ctx's cause is
+// ErrAbandoned. It returns nil.
 func (s *Store[T]) Run(ctx context.Context) error {
 	for {
 		if !s.await(ctx) {
@@ -89,9 +89,9 @@ func (s *Store[T]) commit(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// refresh reads the objects again to which a write ended unknown: a copy of an
-// intent that it left there must not outlive a change of the intent. What cannot be
-// read now is read before the next write.
+// refresh reads again the objects of writes whose outcome is unknown: such a write may
+// have left a copy of an intent, which must not outlive a change of the intent. An
+// object that cannot be read now is read before the next write.
 func (s *Store[T]) refresh(ctx context.Context) {
 	s.mu.Lock()
 	shards := slices.Clone(s.shards)
@@ -106,8 +106,8 @@ func (s *Store[T]) refresh(ctx context.Context) {
 	}
 }
 
-// plan takes what is pending and says where it goes: to all objects that have the
-// key already, else to the first with room.
+// plan assigns the pending changes to objects: to all that have the key already, else
+// to the first with room.
 func (s *Store[T]) plan() map[*shard]map[string]*change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *Store[T]) plan() map[*shard]map[string]*change {
 		targets := s.holders(key)
 		switch {
 		case len(targets) == 0 && c.text == "":
-			c.finish(nil) // it never was in an object
+			c.finish(nil) // no object ever had it
 		case len(targets) == 0:
 			size := len(key) + len(c.text)
 			target := s.room(size, added)
@@ -136,8 +136,8 @@ func (s *Store[T]) plan() map[*shard]map[string]*change {
 	return planned
 }
 
-// holders are the objects with a key: one, unless a write ended unknown and the
-// record was then written elsewhere.
+// holders returns the objects with a key: one, unless the outcome of a write was
+// unknown and the intent was then written to another object.
 func (s *Store[T]) holders(key string) []*shard {
 	var found []*shard
 	for _, candidate := range s.shards {
@@ -169,7 +169,7 @@ func (s *Store[T]) room(size int, added map[*shard]int) *shard {
 	return fresh
 }
 
-// write makes the changes to one object, over again after a conflict.
+// write writes the changes to one object, and retries after a conflict.
 func (s *Store[T]) write(ctx context.Context, target *shard, changes map[string]*change) error {
 	var err error
 	for range conflicts {
@@ -181,7 +181,7 @@ func (s *Store[T]) write(ctx context.Context, target *shard, changes map[string]
 		if err = s.store(ctx, target, changes); err == nil {
 			return nil
 		}
-		target.stale = true // also after an error that says nothing of what was done
+		target.stale = true // after any error: the write may have been done
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 			break
 		}
@@ -197,7 +197,7 @@ func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]
 	switch {
 	case len(next.Data) == 0 && target.object == nil:
 		next = nil
-	case len(next.Data) == 0: // nothing is left behind when nothing is going on
+	case len(next.Data) == 0: // an empty object is deleted
 		version, uid := next.ResourceVersion, next.UID
 		err = s.options.ConfigMaps.Delete(ctx, next.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
@@ -218,7 +218,7 @@ func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]
 		if c.unwritten--; c.unwritten > 0 {
 			continue
 		}
-		// What was asked for meanwhile counts, and is written next.
+		// A change that was requested meanwhile counts, and is written next.
 		if later := s.pending[key]; later == nil || later.text != "" {
 			c.commit()
 		}
@@ -227,9 +227,9 @@ func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]
 	return nil
 }
 
-// giveBack ends changes that could not be written. A removal is tried again
-// with the next write, also one that a record was to take the place of; a
-// record's author knows that it is not durable.
+// giveBack returns err to the callers of changes that could not be written. A removal
+// is retried with the next write, also one that a new intent was to replace. An intent
+// is not retried: its caller knows from the error that it is not durable.
 func (s *Store[T]) giveBack(changes map[string]*change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +246,7 @@ func (s *Store[T]) giveBack(changes map[string]*change, err error) {
 	}
 }
 
-// tidy forgets objects that are not there.
+// tidy removes shards whose objects do not exist.
 func (s *Store[T]) tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

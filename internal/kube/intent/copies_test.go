@@ -67,7 +67,7 @@ func TestPut_failsIfACopyIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestLoad_ofTwoCopies: one was written later than the other; their order says nothing.
+// TestLoad_ofTwoCopies: supersedes decides which copy counts, not the objects' order.
 func TestLoad_ofTwoCopies(t *testing.T) {
 	for _, number := range []string{"0", "1"} {
 		api := newServer()

@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Load takes over what an earlier process left. Call it before Run. A record that
-// cannot be read is logged, and stays where it is: what it says may be a volume.
+// Load takes over the intents of an earlier process. Call it before Run. An intent
+// that cannot be read is logged and kept: its volume may exist.
 func (s *Store[T]) Load(ctx context.Context) error {
 	shards, others, err := s.takeOver(ctx)
 	if err != nil {
 		return fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
 	}
-	// The own ones come last: they are newer than those of an earlier deployment.
+	// This store's own objects come last: they are newer than an earlier deployment's.
 	foreign := slices.DeleteFunc(slices.Clone(shards), func(one *shard) bool { return one.node == s.options.Node })
 	shards = append(foreign, slices.DeleteFunc(shards, func(one *shard) bool { return one.node != s.options.Node })...)
 	s.mu.Lock()
@@ -37,10 +37,10 @@ func (s *Store[T]) Load(ctx context.Context) error {
 	return nil
 }
 
-// takeOver lists the objects and gives each a new version. A write of the
-// process before, which may still be on its way, is refused then: it would take
-// out a record that this process has begun to act on. foreign has the keys of intents
-// that are left to others, and their objects.
+// takeOver lists the objects and updates each to a new version. The API server then
+// rejects a write of the earlier process that is still under way: it could remove an
+// intent that this process has begun to act on. foreign has the keys of the intents
+// that other processes complete, and their objects.
 func (s *Store[T]) takeOver(ctx context.Context) (taken []*shard, foreign map[string]string, err error) {
 	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: s.options.selector()})
 	if err != nil {
@@ -82,9 +82,10 @@ func (s *Store[T]) takeOver(ctx context.Context) (taken []*shard, foreign map[st
 	return taken, foreign, nil
 }
 
-// divide returns the keys of the intents in an object that the process completes, and
-// of those that it leaves to others. A node leaves an object of a central process
-// alone that has none for it: all nodes see it, and each would write to it.
+// divide returns the keys of the intents in an object that this process completes, and
+// of those that it leaves to others. A node does not write to a central process's
+// object without intents for this node: all nodes see that object, and each would
+// write to it.
 func (s *Store[T]) divide(one *shard) (own, left []string) {
 	for key := range one.object.Data {
 		if _, fine := s.decode(one, key); fine {
@@ -96,9 +97,9 @@ func (s *Store[T]) divide(one *shard) (own, left []string) {
 	return own, left
 }
 
-// Foreign reports whether there is an intent of the key that an earlier deployment
-// has left for another process, or for none. A process that acted for the key too
-// could do the same thing twice. It asks the API server only about what Load found.
+// Foreign reports whether an earlier deployment has left an intent of the key that
+// this process does not complete. Acting for the key too could create a volume twice.
+// It asks the API server only about intents that Load found.
 func (s *Store[T]) Foreign(ctx context.Context, key string) (bool, error) {
 	s.mu.Lock()
 	name, found := s.foreign[key]
@@ -126,7 +127,7 @@ func (s *Store[T]) ownsAll(one *shard) bool {
 	return s.options.Node == "" || one.node == s.options.Node
 }
 
-// sign writes into an object whose it is now; nil if it is gone.
+// sign writes this process's mark to an object; nil if the object no longer exists.
 func (s *Store[T]) sign(ctx context.Context, object *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	var err error
 	for range conflicts {
@@ -151,9 +152,8 @@ func (s *Store[T]) sign(ctx context.Context, object *corev1.ConfigMap) (*corev1.
 	return nil, errors.New("it is written to all the time; is another process at work for the same driver")
 }
 
-// Reread returns an intent as the API server has it: another process may have
-// changed it, and an administrator who knows what became of its volume may have
-// removed it.
+// Reread returns an intent as the API server has it: another process may have changed
+// it, or an administrator who has handled its volume may have removed it.
 func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
 	s.mu.Lock()
 	var names []string
@@ -194,13 +194,13 @@ func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
 		}
 		return current, true, nil
 	}
-	s.Remove(key) // from memory; the write that follows finds it gone
+	s.Remove(key) // from memory; no object has it any more
 	var none T
 	return none, false, nil
 }
 
-// reread brings a shard, and what is known of its records, to what the API
-// server has. Keys with changes of our own are left to those.
+// reread updates a shard and its intents in memory from the API server. It skips keys
+// for which this process has changes of its own.
 func (s *Store[T]) reread(ctx context.Context, target *shard, changes map[string]*change) error {
 	live, err := s.options.ConfigMaps.Get(ctx, target.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -210,7 +210,7 @@ func (s *Store[T]) reread(ctx context.Context, target *shard, changes map[string
 		return err
 	}
 	var changed []string
-	defer func() { // after the lock is given back
+	defer func() { // after s.mu is unlocked
 		for _, key := range changed {
 			s.options.Changed(key)
 		}
@@ -246,7 +246,7 @@ func data(object *corev1.ConfigMap) map[string]string {
 }
 
 // decode reads an intent of an object; fine is false for one that is damaged, or
-// that is not this process's to complete.
+// that another process completes.
 func (s *Store[T]) decode(one *shard, key string) (record T, fine bool) {
 	if err := json.Unmarshal([]byte(one.object.Data[key]), &record); err != nil {
 		s.options.Logger.Error("a record cannot be read and is left alone; the volume it stands for may exist",

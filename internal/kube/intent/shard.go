@@ -29,12 +29,12 @@ const (
 type shard struct {
 	name   string
 	node   string            // whose store it is of; "" for that of a central process
-	object *corev1.ConfigMap // as the API server last answered; nil if there is none
-	stale  bool              // a write ended unknown: read it before the next
+	object *corev1.ConfigMap // as the API server last returned it; nil if there is none
+	stale  bool              // the outcome of a write is unknown: read the object before the next
 }
 
-// digest is short enough for names and labels, which driver and node names are
-// not together.
+// digest returns a hash that is short enough for names and labels; a driver's and a
+// node's name together may be too long.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:10])
@@ -51,7 +51,7 @@ func Prefix(driver, node string) string {
 	return prefix
 }
 
-// earlierPrefix is what began the names before Prefix did.
+// earlierPrefix is the prefix of the names that earlier releases wrote.
 func earlierPrefix(driver, node string) string { return namePrefix + label(driver, node) + "-" }
 
 func label(driver, node string) string { return digest(driver + "\x00" + node) }
@@ -98,7 +98,7 @@ func (s *shard) bytes() int {
 	return total
 }
 
-// with is the object after some changes.
+// with returns the object with the changes applied.
 func (s *shard) with(o Options, changes map[string]*change) *corev1.ConfigMap {
 	next := o.newObject(s)
 	if s.object != nil {
@@ -117,9 +117,9 @@ func (s *shard) with(o Options, changes map[string]*change) *corev1.ConfigMap {
 	return next
 }
 
-// shardOf is an object as a shard of a store of the driver; ok is false for an
-// object of another driver, and for one whose name does not agree with what it
-// says of itself: the name alone is protected from other nodes.
+// shardOf returns the shard of an object; ok is false for an object of another driver,
+// and for one whose name does not match its annotations: a rule of admission protects
+// only the name from other nodes.
 func (o Options) shardOf(object *corev1.ConfigMap) (found *shard, ok bool) {
 	node := object.Annotations[nodeAnnotation]
 	number, named := strings.CutPrefix(object.Name, Prefix(o.Driver, node))
@@ -132,8 +132,8 @@ func (o Options) shardOf(object *corev1.ConfigMap) (found *shard, ok bool) {
 	return &shard{name: object.Name, node: node, object: object}, true
 }
 
-// isOwn reports whether new intents may go to an object: the process has the right
-// to write it, whatever rule of admission there is.
+// isOwn reports whether new intents may go to an object: every rule of admission
+// permits this process to write to objects of that name.
 func (o Options) isOwn(s *shard) bool {
 	return s.node == o.Node && strings.HasPrefix(s.name, Prefix(o.Driver, o.Node))
 }

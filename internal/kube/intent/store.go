@@ -1,17 +1,18 @@
-// Package intent keeps records that must outlive the process: what is about to
-// be made, written down before it is made. They live in ConfigMaps of the
-// process's own namespace, many records to one object, and many writers to one
-// write (group commit), so that a storm of records costs few writes.
+// Package intent stores intents: what a process is about to create, written before it
+// creates it, so that it survives a crash. Intents are entries of ConfigMaps in the
+// process's own namespace. One ConfigMap holds many intents, and one write carries the
+// changes of many callers (group commit), so that a burst of intents costs few writes.
 //
-// A Store belongs to one driver and, where every node has its own controllers,
-// to one node. It also takes over what stores of the driver have left that no
-// process serves any more: a central process all of them, since one that ran on a
-// node may not come back; a node those intents of a central process that are for it.
-// Two processes that both think they own it (a lease lost late)
-// cannot undo each other's records: every write is bound to the version of the
-// object that was read, and after a conflict the object is read again.
+// A Store belongs to one driver and, if every node has its own controllers, to one
+// node. It also takes over the intents of earlier stores of the driver that no process
+// serves any more. A central process takes over all of them, since a controller that
+// ran on a node may not come back. A node takes over those intents of a central process
+// that are for this node. Two processes that both consider themselves the owner (one
+// noticed late that it lost the lease) cannot undo each other's intents: every write
+// requires the version of the object that was read, and after a conflict the Store
+// reads the object again.
 //
-// The Store knows nothing of what a record says. It never drops one by itself.
+// The Store does not interpret intents, and deletes one only when its caller asks.
 package intent
 
 import (
@@ -31,23 +32,23 @@ import (
 
 // The defaults of Options.
 const (
-	// DefaultWindow is how long a lone record waits for company.
+	// DefaultWindow is how long a write waits for further intents to join it.
 	DefaultWindow = 5 * time.Millisecond
-	// DefaultSpacing is the least time between two writes: at 100 records per
+	// DefaultSpacing is the least time between two writes: at 100 intents per
 	// second, one write carries five of them and the removals of five others.
 	DefaultSpacing = 50 * time.Millisecond
 	// DefaultFlushAfter is how long removals wait for a write that is due anyway.
 	DefaultFlushAfter = 10 * time.Second
-	// DefaultShardBytes bounds one object. The API server takes 1 MiB; a smaller
+	// DefaultShardBytes bounds one object. The API server accepts 1 MiB; a smaller
 	// object is cheaper to write again.
 	DefaultShardBytes = 256 << 10
 )
 
-// ErrAbandoned is for the cause of the end of Run's context: another process acts
-// on the records now, so that Run writes nothing more.
+// ErrAbandoned is a cause for cancelling Run's context: another process acts on the
+// intents now, so Run must not write again.
 var ErrAbandoned = errors.New("the records are another process's now")
 
-// ErrTooLarge is in Put's error for a record that no object can hold.
+// ErrTooLarge is in Put's error for an intent that no object can hold.
 var ErrTooLarge = errors.New("the record is too large")
 
 // ConfigMaps is what the Store needs of a client: a part of client-go's
@@ -60,14 +61,16 @@ type ConfigMaps interface {
 	List(ctx context.Context, options metav1.ListOptions) (*corev1.ConfigMapList, error)
 }
 
-// Options of a Store. Its ConfigMaps are in a namespace that holds no others, so
-// that the right to change them is no right to anything else. Zero durations and sizes mean the defaults above.
+// Options of a Store. Its ConfigMaps are in a namespace that holds no others, so that
+// the right to change them does not extend to other objects. Zero durations and sizes
+// mean the defaults above.
 type Options struct {
 	ConfigMaps ConfigMaps
 	Driver     string
 	Node       string // "" for the one store of a central controller
-	// Changed is told of a record that somebody else added or removed, found
-	// when an object was read again. It must not block. It may be nil.
+	// Changed is called with the key of an intent that another process added or
+	// removed, once the Store has read the object again. It must not block, and may
+	// be nil.
 	Changed func(key string)
 
 	Window, Spacing, FlushAfter time.Duration
@@ -75,8 +78,8 @@ type Options struct {
 	Logger                      *slog.Logger
 }
 
-// Store holds the records. Load it once, then Run it; it is safe for concurrent
-// use from then on.
+// Store stores intents. Call Load once, then Run; from then on it is safe for
+// concurrent use.
 type Store[T any] struct {
 	options Options
 	nodeOf  func(T) string // the node that an intent of a central process is for
@@ -85,31 +88,31 @@ type Store[T any] struct {
 	writer     string // this process's mark on the objects that it takes over
 
 	mu      sync.Mutex
-	records map[string]T       // what is durable and not removed
-	pending map[string]*change // what is to be written
+	records map[string]T       // the intents that are durable and not removed
+	pending map[string]*change // the changes that are not written yet
 	shards  []*shard
 	foreign map[string]string // keys of intents that Load left to others, and their objects
-	due     chan struct{}     // has room for one signal: there is something pending
-	urgent  chan struct{}     // the same, and somebody waits for it
+	due     chan struct{}     // has room for one signal: a change is pending
+	urgent  chan struct{}     // the same, and a caller waits for the write
 }
 
-// change is what is to become of one key.
+// change is a pending change of one key.
 type change struct {
-	text   string // the record; "" to remove it
+	text   string // the intent; "" to remove it
 	commit func() // makes the new state visible; called with the lock held
 	done   chan error
-	// unwritten is how many objects still lack the change: more than one if an earlier
-	// write ended unknown. Only when none does is the change durable.
+	// unwritten is how many objects still lack the change: more than one if the outcome
+	// of an earlier write is unknown. At 0 the change is durable.
 	unwritten int
-	// after says that the change takes the place of a removal that was not
-	// written: if it fails, that is due again.
+	// after says that the change replaced a removal that was not written: if the
+	// change fails, the removal is due again.
 	after bool
 }
 
-// New makes an empty Store. nodeOf returns the node that completes an intent which a
-// central process has left, "" for none; a nil nodeOf is one that returns "". After a
-// write of unknown outcome two objects may have the same key: supersedes reports that
-// copy a counts and not b. It may be nil.
+// New makes an empty Store. nodeOf returns the node that completes an intent of a
+// former central process, "" for none; a nil nodeOf always returns "". After a write
+// of unknown outcome two objects may have the same key: supersedes reports whether
+// copy a counts instead of copy b. It may be nil.
 func New[T any](o Options, nodeOf func(T) string, supersedes func(a, b T) bool) *Store[T] {
 	setDefault(&o.Window, DefaultWindow)
 	setDefault(&o.Spacing, DefaultSpacing)
@@ -139,7 +142,7 @@ func setDefault[N int | time.Duration](value *N, standard N) {
 	}
 }
 
-// Get returns a record that is durable.
+// Get returns a durable intent.
 func (s *Store[T]) Get(key string) (T, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,23 +150,23 @@ func (s *Store[T]) Get(key string) (T, bool) {
 	return record, found
 }
 
-// All returns every durable record by its key.
+// All returns every durable intent by its key.
 func (s *Store[T]) All() map[string]T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.records)
 }
 
-// Len is how many records there are.
+// Len returns the number of durable intents.
 func (s *Store[T]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.records)
 }
 
-// Put makes a record durable, in place of an earlier one of the same key, and
-// returns when it is. After an error it may be durable all the same: it then
-// appears in Get, and Changed is told, when the object is next read.
+// Put writes an intent, in place of an earlier one of the same key, and returns when
+// it is durable. After an error it may be durable nevertheless: once the object is
+// read again, Get returns it and Changed is called.
 func (s *Store[T]) Put(ctx context.Context, key string, record T) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -183,14 +186,14 @@ func (s *Store[T]) Put(ctx context.Context, key string, record T) error {
 	}
 }
 
-// Remove forgets a record at once and takes it out of the object with a later
-// write. A crash before that brings it back.
+// Remove deletes an intent from memory at once and from the object with a later
+// write. After a crash before that write, Load finds it again.
 func (s *Store[T]) Remove(key string) {
 	s.change(key, s.removal(key, nil))
 	signal(s.due)
 }
 
-// RemoveNow is Remove, and returns when the record is out of the object.
+// RemoveNow is Remove, but returns when the object lacks the intent.
 func (s *Store[T]) RemoveNow(ctx context.Context, key string) error {
 	done := make(chan error, 1)
 	s.change(key, s.removal(key, done))
@@ -203,7 +206,7 @@ func (s *Store[T]) RemoveNow(ctx context.Context, key string) error {
 	}
 }
 
-// Stored tells whether an object may still hold the key, removed or not.
+// Stored reports whether an object may still hold the key, also after Remove.
 func (s *Store[T]) Stored(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +217,7 @@ func (s *Store[T]) removal(key string, done chan error) *change {
 	return &change{done: done, commit: func() { delete(s.records, key) }}
 }
 
-// change replaces what was pending for the key; who waited for that is told.
+// change replaces the pending change of the key, whose caller gets an error.
 func (s *Store[T]) change(key string, c *change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,7 +31,7 @@ type server struct {
 	fail    func(verb string) error // after the write was done, if it says so
 	lose    bool                    // the write is done although it fails
 	refuse  func(name string) error // updates of an object
-	arrived chan struct{}           // told of each update that waits for released
+	arrived chan struct{}           // receives from each update that waits for release
 	release chan struct{}
 }
 

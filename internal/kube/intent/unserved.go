@@ -13,15 +13,15 @@ import (
 // Unserved is an intent that no process completes.
 type Unserved[T any] struct {
 	ConfigMap, Key string
-	Node           string // which completes it when it is served; "" for none
+	Node           string // the node that completes it when it is served; "" for none
 	Intent         T      // the zero value with Err
-	Err            error  // why it cannot be read; the volume it stands for may exist
+	Err            error  // why it cannot be read; its volume may exist
 }
 
-// Unserved lists the intents that no process completes, as far as the process of
-// a node can tell: those for nodes that are not served, and those that a central
-// process has left for no node or that cannot be read. They wait for that node to
-// come back, for a central process, which takes over all, or for a person.
+// Unserved lists the intents that no process completes, as far as the process of a
+// node can see: those for nodes that are not served, and those of a central process
+// that are for no node or cannot be read. They wait for their node to come back, for a
+// central process, which takes over all, or for an administrator.
 func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool, error)) ([]Unserved[T], error) {
 	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: storeLabel})
 	if err != nil {

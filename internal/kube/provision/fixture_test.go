@@ -270,7 +270,7 @@ func (w *world) gone() {
 	})
 }
 
-// settled waits until each volume has its PersistentVolume and no record is left.
+// settled waits until each volume has its PersistentVolume and no intent is left.
 func (w *world) settled(volumes int) {
 	w.t.Helper()
 	w.Eventually(func() error {

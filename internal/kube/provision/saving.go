@@ -63,8 +63,8 @@ func refused(err error) bool {
 }
 
 // bound ends an intent whose claim is bound to a PersistentVolume of its name that is
-// gone, or that is of another volume while that of the intent may have existed. To
-// create the object again would overrule the administrator who deleted or replaced it.
+// gone, or that is of another volume while that of the intent may have existed.
+// Creating the object again would undo what the administrator deleted or replaced.
 func (c *Controller) bound(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (ended bool, err error) {
 	if pvc == nil || pvc.Spec.VolumeName != left.Volume.Name {
 		return false, nil

@@ -8,7 +8,7 @@
 // After failures the kubelet backs off for up to 2 min 2 s, and it keeps the
 // backoff by the socket's path (k/k pkg/util/goroutinemap). It dials a file that
 // survived a reboot from its start on, in vain. A driver that starts minutes later
-// meets a long backoff, which neither a new socket at that path nor a new event
+// faces a long backoff, which neither a new socket at that path nor a new event
 // ends. So if the kubelet makes no call, the socket moves to a new name. It does
 // not move while the driver is registered, nor while the kubelet processes it.
 //

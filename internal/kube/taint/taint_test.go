@@ -112,7 +112,7 @@ func (l *lines) count(words string) int {
 	return strings.Count(l.text.String(), words)
 }
 
-// U-10: all effects of the own key, and no other key.
+// The driver's own taint is removed in all its effects; other keys stay.
 func TestRun_removesTheDriversTaintsAndNoOthers(t *testing.T) {
 	w := newWorld(t, node("a/b:NoSchedule", driver+Suffix+":NoSchedule", "efs.csi.aws.com/agent-not-ready:NoExecute", driver+Suffix+":NoExecute"),
 		csiNode(driver, instanceID, 25))
@@ -120,7 +120,7 @@ func TestRun_removesTheDriversTaintsAndNoOthers(t *testing.T) {
 	w.Eventually(w.has("a/b:NoSchedule", "efs.csi.aws.com/agent-not-ready:NoExecute"))
 }
 
-// U-10: not before the scheduler knows the node's limit.
+// The taint stays until the scheduler knows the node's volume limit.
 func TestRun_waitsForTheRegistrationOfThisNode(t *testing.T) {
 	const key = driver + Suffix + ":NoSchedule"
 	for what, before := range map[string]*storagev1.CSINode{

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Number is the device number of an open block device; what is none is an error.
+// Number returns the device number of an open block device; an error for other files.
 func Number(device *os.File) (uint64, error) {
 	stat, err := statFile(device)
 	if err != nil {

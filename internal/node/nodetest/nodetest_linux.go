@@ -1,7 +1,7 @@
-// Package nodetest helps the tests that work on real loop devices and mounts:
-// it makes files and devices, and proves that a test left neither a device nor
-// a mount behind. It reads only what lies below the test's own directory,
-// since other loop devices and mounts of the machine are none of its business.
+// Package nodetest helps the tests that work on real loop devices and mounts: it
+// makes files and devices, and fails a test that leaves a device or a mount. It
+// inspects only those below the test's own directory, since the machine's other loop
+// devices and mounts do not belong to the test.
 package nodetest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RequireRoot fails a test that the kernel would refuse.
+// RequireRoot fails a test that does not run as root.
 func RequireRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -41,15 +41,15 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// removeLeaks frees the machine of what a failed test left below its directory.
+// removeLeaks removes the mounts and loop devices that a failed test left below dir.
 func removeLeaks(t testing.TB, dir string) {
 	t.Helper()
 	UnmountBelow(t, dir)
 	DetachLoopsBelow(t, dir)
 }
 
-// UnmountBelow detaches the mounts at or below dir, the last one first. A mount
-// that went away after it was listed is done.
+// UnmountBelow unmounts everything at or below dir, the last mount first. A mount
+// that disappeared after it was listed is not an error.
 func UnmountBelow(t testing.TB, dir string) {
 	t.Helper()
 	for _, point := range slices.Backward(MountsBelow(t, dir)) {
@@ -68,9 +68,9 @@ func DetachLoopsBelow(t testing.TB, dir string) {
 	}
 }
 
-// detachLoop frees a loop device that LoopsBelow listed for dir. Since then it
-// may have detached itself, or belong to another file: the device is opened,
-// which keeps it with its file, and asked again.
+// detachLoop detaches a loop device that LoopsBelow listed for dir. Since then the
+// kernel may have detached it and attached another file. So detachLoop opens the
+// device, which keeps its file attached, and checks the file again.
 func detachLoop(t testing.TB, dir, name string) {
 	t.Helper()
 	device, err := os.Open(filepath.Join("/dev", name))
@@ -90,8 +90,8 @@ func detachLoop(t testing.TB, dir, name string) {
 	}
 }
 
-// Kill ends the process if it is still the one that was meant: matches reads
-// the process once more while a handle keeps its number from being used again.
+// Kill kills a process if it is still the intended one: matches checks the process
+// again while a handle prevents the reuse of its ID.
 func Kill(t testing.TB, pid int, matches func(pid int) bool) {
 	t.Helper()
 	process, err := os.FindProcess(pid)
@@ -125,9 +125,8 @@ func File(t testing.TB, dir, name string, size int64) *os.File {
 	return file
 }
 
-// NoLeaks fails the test when a mount lies below dir or a loop device has its
-// file there. What goes away by itself within a second is not a leak: a device
-// that udev has open, for instance.
+// NoLeaks fails the test if a mount is below dir or a loop device has its file there.
+// It waits a second for them to disappear: udev may have a device open, for instance.
 func NoLeaks(t testing.TB, dir string) {
 	t.Helper()
 	var left []string
@@ -170,8 +169,8 @@ func LoopsBelow(t testing.TB, dir string) []string {
 	return loops
 }
 
-// backedBelow reports whether the loop device has a file, and that below dir. A
-// device that is free, or becomes so meanwhile, has none.
+// backedBelow reports whether the loop device has a backing file below dir. A free
+// device has no backing file.
 func backedBelow(name, dir string) bool {
 	file, err := os.ReadFile(filepath.Join("/sys/block", name, "loop/backing_file"))
 	return err == nil && strings.HasPrefix(string(file), dir+"/")

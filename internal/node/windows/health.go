@@ -18,9 +18,9 @@ const (
 	ReasonDiskFailed   = "DiskFailed"
 )
 
-// VolumeHealth lists what is wrong with a volume on this machine, nothing for a
-// healthy one. The paths may be empty, or lack the volume, which is not a problem
-// of the volume. ErrNotFound if neither a disk nor a path shows it.
+// VolumeHealth lists the problems of a volume on this machine; none for a healthy one.
+// The paths may be empty. A path at which the volume is not mounted is not a problem.
+// ErrNotFound if the volume is neither on a disk nor at a path.
 func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, stagingPath string) ([]backend.HealthProblem, error) {
 	if err := checkID(volumeID); err != nil {
 		return nil, err

@@ -146,10 +146,10 @@ type CSIProxyServiceClient interface {
 	// of it is online. FAILED_PRECONDITION while a file on the disk is open. A LUN
 	// that is not there is fine. The portal stays known.
 	UnmountISCSILun(ctx context.Context, in *UnmountISCSILunRequest, opts ...grpc.CallOption) (*UnmountISCSILunResponse, error)
-	// PathExists tells whether something is at the path. A link that leads nowhere
+	// PathExists reports whether something is at the path. A link that leads nowhere
 	// exists.
 	PathExists(ctx context.Context, in *PathExistsRequest, opts ...grpc.CallOption) (*PathExistsResponse, error)
-	// IsLink tells whether the path is a link, junction or mounted folder whose
+	// IsLink reports whether the path is a link, junction or mounted folder whose
 	// target exists. NOT_FOUND when there is nothing at the path.
 	IsLink(ctx context.Context, in *IsLinkRequest, opts ...grpc.CallOption) (*IsLinkResponse, error)
 	// RmdirContents removes what is in a directory, as Rmdir with force, and keeps
@@ -623,10 +623,10 @@ type CSIProxyServiceServer interface {
 	// of it is online. FAILED_PRECONDITION while a file on the disk is open. A LUN
 	// that is not there is fine. The portal stays known.
 	UnmountISCSILun(context.Context, *UnmountISCSILunRequest) (*UnmountISCSILunResponse, error)
-	// PathExists tells whether something is at the path. A link that leads nowhere
+	// PathExists reports whether something is at the path. A link that leads nowhere
 	// exists.
 	PathExists(context.Context, *PathExistsRequest) (*PathExistsResponse, error)
-	// IsLink tells whether the path is a link, junction or mounted folder whose
+	// IsLink reports whether the path is a link, junction or mounted folder whose
 	// target exists. NOT_FOUND when there is nothing at the path.
 	IsLink(context.Context, *IsLinkRequest) (*IsLinkResponse, error)
 	// RmdirContents removes what is in a directory, as Rmdir with force, and keeps

@@ -76,7 +76,7 @@ func TestSlow_prolongsTheTransitionsThatItHits(t *testing.T) {
 	}
 }
 
-// Nobody calls in between: the timer makes what is due happen.
+// No call comes in between: the timer applies the transitions that are due.
 func TestTimer_appliesTransitionsWithoutACall(t *testing.T) {
 	devices := &recorder{}
 	bubble(t, Config{Knobs: Bench(), Devices: devices}, func(t *testing.T, w *World) {

@@ -30,14 +30,14 @@ func of[L runtime.Object](client interface {
 // state of a deleted object.
 type condition func(object metav1.Object, gone bool) bool
 
-// arrivals counts the objects that meet a condition, each once, also if the watch breaks.
+// arrivals counts the objects that satisfy a condition, each once, also if the watch breaks.
 type arrivals struct {
 	mu      sync.Mutex
 	got     map[string]bool
 	changed chan struct{} // has room for one
 }
 
-// follow starts to count the objects that meet the condition, until ctx ends.
+// follow starts to count the objects that satisfy the condition, until ctx ends.
 func follow(ctx context.Context, objects source, there condition) (*arrivals, error) {
 	a := &arrivals{got: map[string]bool{}, changed: make(chan struct{}, 1)}
 	look := func(item any, gone bool) {
@@ -79,7 +79,7 @@ func (a *arrivals) count() int {
 	return len(a.got)
 }
 
-// await returns when n objects meet the condition.
+// await returns when n objects satisfy the condition.
 func (a *arrivals) await(ctx context.Context, n int) error {
 	for a.count() < n {
 		select {

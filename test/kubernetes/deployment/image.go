@@ -19,8 +19,8 @@ type Image struct {
 // String is the image's whole name.
 func (i Image) String() string { return i.Repository + ":" + i.Tag }
 
-// ReadImage finds the name that an archive gives its image: `make image` may
-// have been told any.
+// ReadImage reads the image's name from an archive: a user may pass any name to
+// `make image`.
 func ReadImage(archive string) (Image, error) {
 	file, err := os.Open(archive)
 	if err != nil {

@@ -240,8 +240,8 @@ func TestAttach_stuckIsTriedUnderAnotherName(t *testing.T) {
 	})
 }
 
-// Callers with less time than that get there by repeating, also when each
-// repeat meets a new process.
+// Callers with shorter deadlines succeed by retrying, also if the driver restarts
+// before each retry.
 func TestAttach_stuckWithShortDeadlines(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {

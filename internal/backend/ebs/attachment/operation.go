@@ -11,9 +11,9 @@ import (
 
 // Use is what a volume is attached for.
 type Use struct {
-	// Shared allows that other instances have the volume too.
+	// Shared allows other instances to attach the volume too.
 	Shared bool
-	// Initialized is for Options.Before: the volume is wanted with all its data.
+	// Initialized is for Options.Before: all data must have been loaded from the snapshot.
 	Initialized bool
 }
 
@@ -123,7 +123,7 @@ func (m *Machine) leave(op *operation) {
 	}
 }
 
-// run does the work after the operation that this one superseded has ended.
+// run works on the pair after the operation that this one superseded has ended.
 func (m *Machine) run(op *operation) {
 	stop := context.AfterFunc(m.ended, op.cancel)
 	defer stop()
@@ -214,7 +214,7 @@ func (m *Machine) phase(op *operation) string {
 	return op.phase
 }
 
-// isContext reports whether an error is only that a context ended.
+// isContext reports whether an error is that of an ended context.
 func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -87,7 +87,7 @@ func TestBudgets_of500VolumesAnd100Workers(t *testing.T) {
 	})
 }
 
-// Whoever is alone waits for EC2 and for nothing else.
+// A call without concurrent ones waits only for EC2, not for a batch to fill.
 func TestLatency_ofLoneCalls(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		began := time.Now()

@@ -41,10 +41,9 @@ func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
 	}
 }
 
-// gone reports whether an attachment that a describe did not show is over. One
-// that this client began a moment ago may not be visible yet; one that it ends
-// is over, unless the describe may be from before it began: for that it would
-// have to be older than the attachment.
+// gone reports whether an attachment that a describe lacks has ended. An attachment
+// that this client has just begun may not be visible yet. One that this client is
+// detaching has ended, unless the describe is so old that it may predate the attachment.
 func (m *memory) gone(fact *attachmentFact) bool {
 	switch fact.State {
 	case Detaching, Busy:
@@ -55,8 +54,8 @@ func (m *memory) gone(fact *attachmentFact) bool {
 	return false
 }
 
-// newer reports whether a describe of an attachment is at least as new as what is
-// known of it: it began later, or it is as far on its way.
+// newer reports whether a described attachment is at least as new as the known one:
+// it began later, or its state is the same or a later one.
 func newer(seen, known Attachment) bool {
 	if earlier(seen, known) || earlier(known, seen) {
 		return earlier(known, seen)
@@ -64,8 +63,8 @@ func newer(seen, known Attachment) bool {
 	return attachmentRank(seen.State) >= attachmentRank(known.State)
 }
 
-// earlier reports whether an attachment is one before another, as far as both say
-// when they began.
+// earlier reports whether an attachment began before another; false if the start of
+// either is unknown.
 func earlier(a, than Attachment) bool {
 	return !a.Since.IsZero() && !than.Since.IsZero() && a.Since.Truncate(time.Second).Before(than.Since.Truncate(time.Second))
 }
