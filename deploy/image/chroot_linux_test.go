@@ -121,7 +121,7 @@ func TestImage_runsInAChroot(t *testing.T) {
 	}
 }
 
-// blank makes a sparse file, if it is wanted.
+// blank makes a sparse file if the case needs one.
 func blank(t *testing.T, path string, wanted bool) {
 	t.Helper()
 	if !wanted {

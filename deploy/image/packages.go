@@ -73,8 +73,8 @@ func (s *system) owners() ([]string, error) {
 	return slices.Sorted(maps.Keys(owners)), errors.Join(orphans...)
 }
 
-// stanzas are the entries of installed packages in the data base, reduced to
-// what tells what they are.
+// stanzas returns the entries of installed packages in the data base, reduced to
+// the fields that identify them.
 func (s *system) stanzas() (map[string]string, error) {
 	status, err := s.read(dpkgDirectory + "/status")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -58,7 +58,7 @@ func (u Use) Capability(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCa
 	return capability
 }
 
-// Capabilities builds one capability per access mode, as CreateVolume wants them.
+// Capabilities builds one capability per access mode, as CreateVolume requires them.
 func (u Use) Capabilities(known Modes, modes []corev1.PersistentVolumeAccessMode) ([]*csi.VolumeCapability, error) {
 	var capabilities []*csi.VolumeCapability
 	for _, mode := range modes {

@@ -22,7 +22,7 @@ func ModifySecret(volume *corev1.PersistentVolume) *corev1.SecretReference {
 }
 
 // MutableParameters are a VolumeAttributesClass's, with the names of claim and
-// volume where the driver wants them.
+// volume where the driver needs them.
 func MutableParameters(class map[string]string, pvc *corev1.PersistentVolumeClaim, volume string, extraMetadata bool) map[string]string {
 	parameters := maps.Clone(class)
 	if !extraMetadata {

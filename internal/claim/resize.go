@@ -40,7 +40,7 @@ func ResizeOf(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume
 	}
 }
 
-// Asked reports whether the user wants more than there is.
+// Asked reports whether the claim requests more than the volume has.
 func (r Resize) Asked() bool { return r.Desired.Cmp(r.Granted) > 0 }
 
 // Target is the size to ask the driver for; ok is false when there is nothing

@@ -74,7 +74,7 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 		failed = append(failed, err)
 		d := deletion{object, deleted.Waits}
 		if c.abandon {
-			d.explain(command) // whatever comes of it: it is a list of work left to do
+			d.explain(command) // also after an error: the list says which work remains
 		}
 		if err == nil && !deleted.Gone && c.wait {
 			going = append(going, d)
@@ -85,7 +85,7 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 	return errors.Join(append(failed, c.await(ctx, command, client, going))...)
 }
 
-// deletion is an object that is being deleted, and what keeps it.
+// deletion is an object that is being deleted, and the reasons that delay it.
 type deletion struct {
 	named
 	waits []string
@@ -101,7 +101,7 @@ func (d deletion) explain(command *cobra.Command) {
 // for: most take less.
 const explainAfter = 2 * time.Second
 
-// targets are the objects in the order in which they are deleted: users before
+// targets returns the objects in the order in which they are deleted: users before
 // what they use.
 func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named, error) {
 	if len(c.files) > 0 {
@@ -136,7 +136,7 @@ func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named,
 	return objects, nil
 }
 
-// begin deletes one object and says so.
+// begin deletes one object and prints that.
 func (c *deleteConfig) begin(ctx context.Context, command *cobra.Command, client *api.Client, object named) (api.Deleted, error) {
 	deleted, err := client.Delete(ctx, object.kind, object.namespace, object.name, api.DeleteOptions{Abandon: c.abandon})
 	if c.missing && errors.Is(err, api.ErrNotFound) {
@@ -180,7 +180,7 @@ func awaitGone(ctx context.Context, client *api.Client, object named) error {
 			options.Namespace = object.namespace
 		}
 		listed, err := client.List(ctx, object.kind, options)
-		// One that is not being deleted is another one of that name.
+		// An object that is not being deleted is a new one of the same name.
 		if err != nil || len(listed.Items) == 0 || listed.Items[0].GetDeletionTimestamp() == nil {
 			return err
 		}

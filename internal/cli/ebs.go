@@ -75,7 +75,7 @@ func (e *ebsConfig) check() error {
 	return nil
 }
 
-// metadataSources are the names that --metadata-sources takes.
+// metadataSources are the names that --metadata-sources accepts.
 func metadataSources() []string { return []string{sourceIMDS, sourceKubernetes} }
 
 func (e *ebsConfig) limits() (l limits.Config) {

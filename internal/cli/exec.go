@@ -199,7 +199,7 @@ func showSteps(command *cobra.Command, client *api.Client, request api.HoldReque
 		defer close(ended)
 		after, err := client.JournalSequence(ctx)
 		if err != nil {
-			return // the request itself tells
+			return // the request itself returns the error
 		}
 		_ = client.WatchJournal(ctx, after, func(entry journal.Entry) error {
 			if event, ok := stepOf(entry, about); ok {

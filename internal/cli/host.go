@@ -87,7 +87,7 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin,
 		Ready: func() {
 			logger.Info("the host is ready", "root", c.root, "socket", opened.Socket())
-			// Without systemd there is no socket to notify, which is not a failure.
+			// Without systemd there is no socket to notify, which is not an error.
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 				logger.Warn("cannot notify systemd that the host is ready", "error", err)
 			}
@@ -135,5 +135,5 @@ func (c hostConfig) groups() (ids [2]*uint32, err error) {
 	return ids, nil
 }
 
-// absolute is the root directory as the store wants it.
+// absolute returns the absolute path of the root directory, which the store requires.
 func (c *hostConfig) absolute() (string, error) { return filepath.Abs(c.root) }

@@ -108,7 +108,7 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 		return c.execute(ctx, &host.Attached{Client: client, Root: root, AwaitGone: func(ctx context.Context, kind store.Kind, namespace, name string) error {
 			return awaitGone(ctx, client, named{kind: kind, namespace: namespace, name: name})
 		}}, files, objects, progress, command)
-	} // whatever the reason: of another process, the store tells
+	} // for any reason: if another process has it, the store reports that
 	opened, err := c.open(ctx, progress)
 	if err != nil {
 		return err

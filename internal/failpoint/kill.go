@@ -12,5 +12,5 @@ func killSelf() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
 	}
-	select {} // the signal is on its way
+	select {} // until the signal arrives
 }

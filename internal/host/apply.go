@@ -74,7 +74,7 @@ func (h *Host) applyFiles(files []manifest.File, o api.ApplyOptions) (*applier, 
 	return a, nil
 }
 
-// errDryRun ends a transaction whose changes are not wanted.
+// errDryRun ends a transaction whose changes must not be stored.
 var errDryRun = errors.New("dry run")
 
 // refusal is an error with one of package api's sentinels that are not in its text.
@@ -185,7 +185,7 @@ func (a *applier) put(c *change) error {
 			return nil
 		}
 		if pvc, ok := c.Object.Object.(*corev1.PersistentVolumeClaim); ok && pvc.Spec.VolumeName == "" {
-			a.state.chooseClass(pvc) // without one, the check tells
+			a.state.chooseClass(pvc) // without one, the check returns the error
 		}
 		return table.Put(c.Key, c.Object.Object)
 	}
@@ -241,7 +241,7 @@ func (a *applier) check(c *change) {
 	}
 	namespace := read(a.state, a.tx.Namespaces(), pod.Namespace)
 	if namespace == nil {
-		return // the store failed, and state.err tells
+		return // the store failed, and state.err has the error
 	}
 	warnings, err := a.admit(pod, namespace, a.driver)
 	a.warnings, a.advice = append(a.warnings, warnings...), append(a.advice, warnings...)
@@ -254,7 +254,7 @@ func (a *applier) driver(name string) *storagev1.CSIDriver {
 	return read(a.state, a.tx.Drivers(), name)
 }
 
-// changePod makes a given pod what the policy wants, and reports whether it was not.
+// changePod applies the policy's changes to a pod, and reports whether there were any.
 func (a *applier) changePod(given manifest.Object) bool {
 	pod, ok := given.Object.(*corev1.Pod)
 	return ok && a.mutate != nil && len(a.mutate(pod, a.driver)) > 0

@@ -148,8 +148,8 @@ func nodeDriver(name string, node plugins.NodeInfo) storagev1.CSINodeDriver {
 	return driver
 }
 
-// refresh asks the drivers whose turn it is for their limit, and tells when the
-// next turn is; zero is never.
+// refresh asks the drivers that are due for their limit, and returns the time of the
+// next refresh; zero is never.
 func (p *nodePublisher) refresh(ctx context.Context, now time.Time) (next time.Time) {
 	soonest := func(at time.Time) {
 		if next.IsZero() || at.Before(next) {
@@ -205,8 +205,8 @@ func (p *nodePublisher) ask(ctx context.Context, name string, now time.Time) {
 	})
 }
 
-// fullUp asks a driver at once that refused a volume for want of room, if it
-// wants to be asked at all, and was not just now.
+// fullUp asks a driver for its limit at once after it rejected a volume because the
+// node is full, if it has a refresh period and was not asked recently.
 func (p *nodePublisher) fullUp(ctx context.Context, name string) {
 	last, known := p.asked[name]
 	if _, desired := p.periods()[name]; desired && known && time.Since(last) >= shortestRefresh {
@@ -214,8 +214,8 @@ func (p *nodePublisher) fullUp(ctx context.Context, name string) {
 	}
 }
 
-// watchStore tells of CSIDriver objects that changed, and of attachments that
-// failed for want of room.
+// watchStore handles changes of CSIDriver objects, and attachments that failed
+// because the node is full.
 func (p *nodePublisher) watchStore(ctx context.Context) {
 	var watch *store.Watch
 	begin := func() error {

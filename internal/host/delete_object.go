@@ -16,9 +16,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
-// DeleteObject deletes one object. What has a volume, or is in use, is marked
-// and goes when the controllers have done their part; the answer tells what for
-// it waits. Other objects go at once. See api.ErrNotFound and the errors next to it.
+// DeleteObject deletes one object. An object that has a volume or is in use is marked
+// and deleted when the controllers have finished; the answer names what it
+// waits for. Other objects are deleted at once. See api.ErrNotFound and the errors next to it.
 func (h *Host) DeleteObject(_ context.Context, kind store.Kind, key string, o api.DeleteOptions) (api.Deleted, error) {
 	d := deleter{kind: kind, key: key, options: o, result: api.Deleted{Kind: kind.Kind, Key: key}}
 	var refused error

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// users tells who uses an object, and what its absence will mean to them.
+// users lists the users of an object, and the effect of its deletion on each.
 func (d *deleter) users(object store.Object) ([]string, error) {
 	var found sentences
 	switch object := object.(type) {

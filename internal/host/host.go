@@ -71,7 +71,7 @@ type Options struct {
 	Failpoints *failpoint.Set
 	// Admit decides about new pods, if given, and about those of a run.
 	Admit Admit
-	// Mutate changes a given pod as the policy wants it, if given, before Admit
+	// Mutate, if set, changes a pod as the policy requires, before Admit
 	// sees it. It returns the fields that it set; a second time, none.
 	Mutate func(pod *corev1.Pod, driver func(name string) *storagev1.CSIDriver) (set []string)
 	// Rest, if given, is called when nothing has been done for some time after

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
-// observe tells the caller's observer and the journal of a step.
+// observe reports a step to the caller's observer and to the journal.
 func (h *Host) observe(event volumes.Event) {
 	if h.options.Observe != nil {
 		h.options.Observe(event)

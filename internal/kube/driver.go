@@ -178,7 +178,7 @@ func (f driverInfo) supports(role Role) bool {
 	return false
 }
 
-// roles returns the wanted roles that the driver supports.
+// roles returns the requested roles that the driver supports.
 func (f driverInfo) roles(wanted []Role) []Role {
 	return slices.DeleteFunc(slices.Clone(wanted), func(r Role) bool { return !f.supports(r) })
 }

@@ -98,7 +98,7 @@ type NodeFailure struct {
 	// Outcome is for the claim's status (claim.FailNodeResize).
 	Outcome claim.Outcome
 	// Parked reports that the node is not asked again for this size before the volume
-	// is used anew.
+	// is used again.
 	Parked bool
 	// Repeat reports that a further attempt may succeed. If not, the pod gets its
 	// volume as it is.

@@ -83,7 +83,7 @@ func mayShowDevice(mountPoint *mount.Point) bool {
 
 // accessFor is the access that the device is staged with: a pod that has the
 // volume keeps what it has. Without one it is as the access mode says, and each
-// publish decides anew.
+// publish decides again.
 func accessFor(mountPoint *mount.Point, devices []backend.Device, mode backend.AccessMode) (readOnly bool, err error) {
 	uses, err := usesOf(devices, mountPoint.Real())
 	if err != nil || len(uses) == 0 {

@@ -66,7 +66,7 @@ func (e *Engine) checkStagingPath(r PublishRequest) error {
 	return nil
 }
 
-// publication is one publish of a staged volume on its way.
+// publication is one NodePublishVolume call of a staged volume.
 type publication struct {
 	request PublishRequest
 	flags   mount.Flags

@@ -1,4 +1,4 @@
-// Package unixsocket listens on unix sockets the way CSI wants it: a file that
+// Package unixsocket listens on unix sockets as CSI requires: a file that
 // a dead process left is replaced, one that a living process serves is not, and
 // on the way out only the own file is removed. The CSI and the registration
 // socket of a driver use it. It puts no other file next to the socket
@@ -210,7 +210,7 @@ func (l *Listener) Owns() bool {
 	return err == nil && os.SameFile(file, l.file)
 }
 
-// Close stops listening and removes the file if it is still the own one.
+// Close stops listening and removes the file if this listener created it.
 func (l *Listener) Close() error {
 	var removed error
 	if l.Owns() {

@@ -77,7 +77,7 @@ const (
 type Report struct {
 	Subject string `json:"subject"`
 	State   State  `json:"state"`
-	// Fine is the state of the subject if there are no findings.
+	// Fine is the state of the subject without findings.
 	Fine     string    `json:"fine,omitempty"`
 	Findings []Finding `json:"findings,omitempty"`
 	// Notes name what could not be read.

@@ -245,7 +245,7 @@ func (c *Cluster) put(o runtime.Object) error {
 	return nil
 }
 
-// describe tells where an object belongs.
+// describe names the object's kind, namespace and name.
 func describe(o runtime.Object) (object, Request, error) {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, snapshotscheme.AddToScheme} {

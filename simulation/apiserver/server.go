@@ -343,7 +343,7 @@ func (s *server) change(q Request, old, o object) (object, error) {
 	return o, nil
 }
 
-// hasStatus tells for which kinds an ordinary write leaves the status alone.
+// hasStatus reports whether an ordinary write of a kind leaves the status unchanged.
 func hasStatus(resource string) bool {
 	return slices.Contains([]string{
 		"persistentvolumes", "persistentvolumeclaims", "volumeattachments", "nodes", "pods",
@@ -390,7 +390,7 @@ func tooLarge(o object) error {
 	return apierrors.NewRequestEntityTooLargeError("etcdserver: request is too large")
 }
 
-// store gives an object a new version and tells the watches.
+// store stores an object with a new version and notifies the watches.
 func (s *server) store(q Request, o object, event string) {
 	s.version++
 	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)

@@ -62,10 +62,10 @@ func encodeStruct(out *bytes.Buffer, v reflect.Value) {
 	}
 }
 
-// absent tells what is left out, for an empty number or boolean breaks the
-// SDK's decoding of the whole answer, and an empty text is not the same to it
-// as none: nil pointers, empty strings that do not say "always", zero times,
-// and empty lists that say "omitempty".
+// absent reports whether a field is left out, since an empty number or boolean breaks the
+// SDK's decoding of the whole answer, and the SDK distinguishes an empty text
+// from a missing one: nil pointers, empty strings without "always", zero times,
+// and empty lists with "omitempty".
 func absent(described reflect.StructField, v reflect.Value) bool {
 	_, option, _ := strings.Cut(described.Tag.Get(tag), ",")
 	switch v.Kind() {

@@ -75,7 +75,7 @@ func credentials(now time.Time) string {
 	return string(text)
 }
 
-// InstanceByAddress tells instances by the address that a request comes from:
+// InstanceByAddress identifies the instance by the source address of a request:
 // the first network that it is in.
 func InstanceByAddress(networks []netip.Prefix, instances []string) func(*http.Request) string {
 	return func(r *http.Request) string {

@@ -21,7 +21,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.serve() //nolint:contextcheck // the call has the request, and its context with it
 }
 
-// call is one request on its way.
+// call is one request in flight.
 type call struct {
 	server  *Server
 	knobs   Knobs
@@ -36,7 +36,7 @@ type call struct {
 }
 
 // serve answers and writes the journal. A connection that a fault drops ends
-// in http.ErrAbortHandler, as net/http wants it.
+// in http.ErrAbortHandler, as net/http requires.
 func (c *call) serve() {
 	c.entry = Call{Start: c.started, RequestID: c.id}
 	answer, err := c.answer()
@@ -183,8 +183,8 @@ func (c *call) throttled() error {
 	return f
 }
 
-// isUnfiltered tells of calls that describe everything without saying how much
-// of it at a time. Whether naming IDs makes the difference, EC2 does not say.
+// isUnfiltered reports whether a call describes everything without a filter or a page
+// size. EC2's documentation does not say whether IDs count as a filter.
 func (c *call) isUnfiltered() bool {
 	for name := range c.form {
 		if name == "MaxResults" || strings.HasPrefix(name, "Filter.") ||

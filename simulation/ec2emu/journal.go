@@ -63,7 +63,7 @@ func (s Statistics) Calls(action string) uint64 {
 }
 
 // Throttled is the number of calls of an action, or of all for "", that were
-// refused for coming too fast.
+// throttled.
 func (s Statistics) Throttled(action string) uint64 {
 	return s.sum(action, func(a ActionStatistics) uint64 { return a.Throttled })
 }
@@ -79,7 +79,7 @@ func (s Statistics) sum(action string, of func(ActionStatistics) uint64) uint64 
 	return total
 }
 
-// mostCallers bounds what clients can make the statistics grow to.
+// mostCallers bounds how many access keys the statistics count.
 const mostCallers = 1000
 
 // journal is a ring of the last calls and the counters of all.
@@ -134,7 +134,7 @@ func (j *journal) add(c Call, throttled bool) {
 	j.callers[c.Caller]++
 }
 
-// reset empties the counters and the ring; the numbers of calls go on.
+// reset empties the counters and the ring; the numbering of calls continues.
 func (j *journal) reset(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

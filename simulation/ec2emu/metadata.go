@@ -43,8 +43,8 @@ func (s *Server) Metadata(instanceID string) http.Handler {
 	return s.MetadataFor(func(*http.Request) string { return instanceID })
 }
 
-// MetadataFor is the instance metadata service for whichever instance asks:
-// instance tells which that is, "" for none (404).
+// MetadataFor is the instance metadata service for several instances:
+// instance returns the ID of the one that sent a request, "" for none (404).
 func (s *Server) MetadataFor(instance func(*http.Request) string) http.Handler {
 	return &metadata{server: s, instance: instance, tokens: map[string]token{}}
 }

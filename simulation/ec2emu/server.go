@@ -89,7 +89,7 @@ func (s *Server) SetKnobs(k Knobs) error {
 // AddFault adds a fault and returns it with its ID. One of the same ID is replaced.
 func (s *Server) AddFault(f Fault) (Fault, error) { return s.faults.add(f, s.now()) }
 
-// RemoveFault ends a fault, or all of them for "". It tells how many there were.
+// RemoveFault ends a fault, or all of them for "", and returns how many it ended.
 func (s *Server) RemoveFault(id string) int { return s.faults.remove(id) }
 
 // Faults are those in force.

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// Check tells what of the machine contradicts itself: a test that runs anything
-// on it calls this at the end. Nothing that processes do can make it fail; where
-// it does the simulation is wrong.
+// Check returns an error if the machine's state contradicts itself. A test that runs anything
+// on it calls this at the end. No call of a process can make it fail; if it
+// fails, the simulation is wrong.
 func (m *Machine) Check() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

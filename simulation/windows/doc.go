@@ -5,17 +5,17 @@
 // late, a grown disk is known after IOCTL_DISK_UPDATE_PROPERTIES and its GPT after
 // IOCTL_DISK_UPDATE_DRIVE_SIZE, disk numbers change. Where Windows' own answer is not documented, the stricter one was taken.
 //
-// It knows nothing of those who use it, and imports none of them.
+// It does not import the packages that use it.
 //
 // # Tests in the same process
 //
 // New makes the machine, Calls a process on it. AddDisk, RemoveDisk, GrowDisk,
-// AddShare, AddTarget, AddService and Reboot are what happens to a machine;
-// MkdirAll, WriteFile, Symlink, Junction, Rename, Remove and Open are what other
-// programs do on it, with the rules that Windows has for them. Inject lets calls
+// AddShare, AddTarget, AddService and Reboot change the machine from outside;
+// MkdirAll, WriteFile, Symlink, Junction, Rename, Remove and Open act as other
+// programs on it, with the rules that Windows has for them. Inject makes calls
 // fail, pretend, wait, hang or kill the process; Hook runs code of the test right
-// before a call; Record lists calls. Losses tells what was overwritten, and Check
-// what contradicts itself.
+// before a call; Record lists calls. Losses lists the data that was overwritten, and Check
+// the contradictions in the machine's state.
 //
 // A sweep of crashes traces an operation once, then runs it on a new machine for
 // each call that changes something, with Fault{Changing: true, At: n, Action:

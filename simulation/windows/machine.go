@@ -140,7 +140,7 @@ func (m *Machine) OpenHandles() int {
 	return n
 }
 
-// Losses tells, in order, what calls have destroyed: partition tables and
+// Losses lists, in order, the data that calls destroyed: partition tables and
 // filesystems that were overwritten, space with data that was formatted, volumes
 // that went away unflushed.
 func (m *Machine) Losses() []string {

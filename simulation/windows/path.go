@@ -226,8 +226,8 @@ func (m *Machine) followRelative(n *node, target string, rest []string, followLa
 	return m.walkFrom(at, append(components, rest...), followLast || len(rest) == 0, links)
 }
 
-// path is what GetFinalPathNameByHandleW tells without \\?\: by the drive letter
-// of the volume, else by where it was mounted first. Without either there is none.
+// path is the answer of GetFinalPathNameByHandleW without \\?\: by the drive letter
+// of the volume, else by its first mounted folder. ok is false without either.
 func (m *Machine) path(n *node) (string, bool) {
 	return m.pathWithout(n, map[*filesystem]bool{})
 }

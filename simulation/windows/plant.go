@@ -217,7 +217,7 @@ func (m *Machine) Remove(path string) error {
 	})
 }
 
-// Lstat tells of an entry, without following a link at the path.
+// Lstat describes an entry, without following a link at the path.
 func (m *Machine) Lstat(path string) (info win32.FileInfo, err error) {
 	err = m.entry(path, func(n *node) error {
 		info = n.info()

@@ -101,7 +101,7 @@ type State struct {
 	Losses   []string
 }
 
-// State tells what the machine is like now.
+// State describes the machine's present state.
 func (m *Machine) State() State {
 	handles, losses := m.OpenHandles(), m.Losses()
 	m.mu.Lock()

@@ -58,7 +58,7 @@ func TestSetMountPoint_isRefused(t *testing.T) {
 	}
 }
 
-// GetVolumeNameForVolumeMountPoint tells of mounted folders and drives only;
+// GetVolumeNameForVolumeMountPoint answers for mounted folders and drives only;
 // DeleteVolumeMountPoint takes the volume off and leaves the directory.
 func TestMountPoint_returnsMountedFoldersOnly(t *testing.T) {
 	m, calls, _, volume := mounted(t)
@@ -91,7 +91,7 @@ func TestMountPoint_returnsMountedFoldersOnly(t *testing.T) {
 	}
 }
 
-// A mounted folder outlives its volume: it can be taken off, but tells of none.
+// A mounted folder outlives its volume: it can be removed, but names no volume.
 func TestMountPoint_whoseVolumeIsGone(t *testing.T) {
 	m, calls, number, volume := mounted(t)
 	must(t, m.RemoveDisk(number))

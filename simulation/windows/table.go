@@ -46,7 +46,7 @@ func (d *disk) usable() (start, end int64) {
 	return 2*d.sector + entries, d.table.end - d.sector - entries
 }
 
-// layout is what IOCTL_DISK_GET_DRIVE_LAYOUT_EX tells.
+// layout is the answer of IOCTL_DISK_GET_DRIVE_LAYOUT_EX.
 func (d *disk) layout() win32.DriveLayout {
 	l := win32.DriveLayout{Style: d.table.style, DiskID: d.table.id, Signature: d.table.signature}
 	if d.table.style == win32.StyleGPT {

@@ -11,9 +11,9 @@ import (
 
 const crowd = 200
 
-// measureConcurrent stages and publishes many volumes, half of them fresh: one
-// after another, then others all at once. Were there a lock over all of them,
-// both would take the same time; what remains is the machine's cores.
+// measureConcurrent stages and publishes many volumes, half of them not yet formatted:
+// first one after another, then others all at once. With a global lock both would take
+// the same time; without one, the number of cores limits the gain.
 func measureConcurrent(ctx context.Context, s settings) ([]row, error) {
 	return with(ctx, s, "concurrent", 0, func(d *driver) ([]row, error) {
 		inTurn, err := prepareCrowd(ctx, d, "turn")

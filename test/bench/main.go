@@ -1,9 +1,8 @@
 //go:build linux
 
-// Command bench measures Holdfast and named alternatives in one run on one
-// machine, and prints a table of ratios. Numbers of two runs are not
-// comparable; ratios are. It needs root, the tools of test/install-packages and
-// some 30 GiB below -scratch.
+// Command bench measures Holdfast and named alternatives in one run on one machine,
+// and prints a table of ratios. Compare ratios, not times, between runs. It needs root,
+// the tools of test/install-packages and about 30 GiB below -scratch.
 package main
 
 import (
@@ -27,7 +26,7 @@ func main() {
 	}
 }
 
-// settings are what the command line says.
+// settings are the values of the command line.
 type settings struct {
 	holdfast string
 	scratch  string

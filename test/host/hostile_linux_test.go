@@ -417,7 +417,7 @@ func TestFullDisk_existingVolumesContinue(t *testing.T) {
 	says(t, m.succeeds("host", "check"), "no problem found")
 }
 
-// fill writes until there is no room.
+// fill writes until the filesystem is full.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Create(path)

@@ -98,7 +98,7 @@ type weather struct {
 	throttling   ec2emu.Throttling
 	faults       []ec2emu.Fault
 	volumeFaults []world.Fault
-	// prompt wants every answer soon after EC2 was done; calls must not fail then.
+	// prompt requires every answer soon after EC2 was done; calls must not fail then.
 	prompt bool
 }
 

@@ -27,7 +27,7 @@ import (
 // pollNameEvery is how often a name is looked up that may have a snapshot.
 const pollNameEvery = 500 * time.Millisecond
 
-// perVolumeRate is how far apart EC2 wants the snapshots of one volume.
+// perVolumeRate is the least time that EC2 requires between snapshots of one volume.
 const perVolumeRate = 15 * time.Second
 
 // snapshotNames records which names may have a snapshot that EC2 does not show.

@@ -119,7 +119,7 @@ func TestDeleteVolume_namesTheInstance(t *testing.T) {
 	})
 }
 
-// An ID that is none of EC2's is not asked for.
+// The driver does not ask EC2 for an ID that EC2 cannot have issued.
 func TestVolume_foreignIDs(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -17,7 +17,7 @@ import (
 
 // admit books room for what is about to be made. While there is ample room the
 // figures at hand decide, so that creation costs the same however many volumes
-// there are; when it seems short, everything is observed anew.
+// there are; when it seems short, everything is observed again.
 func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 	const ample = 0.5
 	now, err := roomOf(p.top)

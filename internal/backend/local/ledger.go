@@ -2,31 +2,31 @@ package local
 
 import "sync"
 
-// account is what one volume was promised and what it has.
+// account is the space that one volume was promised and the space that it has.
 type account struct {
 	size  int64 // bytes promised
 	thick bool
-	// exclusive is how many allocated bytes it does not share, when last
-	// observed: only the rest can still ask for new blocks, since a write to a
-	// shared block takes a new one.
+	// exclusive is how many allocated bytes were not shared when last observed.
+	// Only the other bytes can still need new blocks, since a write to a shared
+	// block allocates a new one.
 	exclusive int64
 	mayShare  bool // whether exclusive must be observed by reading the extents
 }
 
-// ledger adds up what the volumes of a pool may still ask for. Snapshots are
-// not in it: what they have is allocated already and never written again.
+// ledger adds up the bytes that the volumes of a pool may still allocate, their needs.
+// Snapshots are not in it: their blocks are allocated already and never written again.
 //
-// What is free to promise is the filesystem's room minus those needs. The sum
-// does not change when a volume writes or discards: its need changes by as much
-// as the room. Needs are observed now and then and grow stale in between; see
-// estimate for why that is safe.
+// The space that can be promised is the filesystem's free space minus the needs. That
+// difference does not change when a volume writes or discards: its need changes by as
+// much as the free space. Needs are observed now and then and are stale in between;
+// estimate explains why that is safe.
 type ledger struct {
 	overcommit float64
 	mapShare   int64 // a byte of the filesystem's own maps for so many of data
 
 	mu       sync.Mutex
 	accounts map[string]account
-	pending  map[string]int64 // needs of what is being made or grown
+	pending  map[string]int64 // needs of volumes that are being created or expanded
 	needs    int64            // of accounts and pending together
 	// promised free room at the last observation, less what was promised since.
 	free int64
@@ -49,13 +49,13 @@ const (
 
 func (l *ledger) withOverhead(bytes int64) int64 { return bytes + bytes/l.mapShare + entryCost }
 
-// withoutOverhead is the largest n with withOverhead(n) <= bytes.
+// withoutOverhead returns the largest n with withOverhead(n) <= bytes.
 func (l *ledger) withoutOverhead(bytes int64) int64 {
 	n := (bytes - entryCost) / (l.mapShare + 1) * l.mapShare
 	return max(0, n)
 }
 
-// need is how many bytes an account may still ask for.
+// need returns how many bytes an account may still allocate.
 func (l *ledger) need(a account) int64 {
 	promised := a.size
 	if !a.thick {
@@ -100,11 +100,11 @@ func (l *ledger) remove(id string) {
 	delete(l.accounts, id)
 }
 
-// estimate is what can still be promised when the filesystem has so many bytes
-// available. Two figures are at hand. Room minus the needs last observed is
-// too high after volumes discarded blocks, right otherwise; the figure of the
-// last observation minus later promises is too high after another program filled
-// the filesystem, right otherwise. The smaller is taken.
+// estimate returns how many bytes can still be promised when the filesystem has so
+// many available. It is the smaller of two figures. The available bytes minus the
+// needs last observed are too high after volumes discarded blocks, and right
+// otherwise. The figure of the last observation minus later promises is too high after
+// another program filled the filesystem, and right otherwise.
 func (l *ledger) estimate(available int64) int64 {
 	return min(l.free, available-l.needs)
 }
@@ -124,7 +124,7 @@ func (l *ledger) promise(id string, bytes, available int64, share float64) (free
 	return free, true
 }
 
-// release ends a promise: what it was for is allocated, or in an account, or
+// release ends a promise: its bytes are allocated, or in an account, or
 // given up.
 func (l *ledger) release(id string) {
 	l.mu.Lock()
@@ -133,8 +133,8 @@ func (l *ledger) release(id string) {
 	delete(l.pending, id)
 }
 
-// observed takes in what was measured, for the accounts that still exist, and
-// starts the estimate anew.
+// observed stores the measured accounts, as far as they still exist, and starts a new
+// estimate.
 func (l *ledger) observed(measured map[string]account, available int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

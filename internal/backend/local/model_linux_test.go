@@ -343,7 +343,7 @@ func (m *model) modify() {
 	}
 	err := m.guard.Modify(m.ctx(), idOf(volumePrefix, name), map[string]string{parameterProvisioning: provisioning}, nil)
 	if m.pool.copyOnWrite && volume != nil && volume.kept && provisioning == thick && errors.Is(err, backend.ErrInUse) {
-		return // blocks that btrfs shares cannot be written anew below a device
+		return // blocks that btrfs shares cannot be rewritten below a device
 	}
 	if m.want(err, sentinel) {
 		volume.provisioning = provisioning

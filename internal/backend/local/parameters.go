@@ -104,7 +104,7 @@ func parseSize(text string) (int64, error) {
 
 func roundUp(size, unit int64) int64 { return (size + unit - 1) / unit * unit }
 
-// The least a filesystem can be made on: mkfs.xfs(8) wants 300 MiB, mkfs.btrfs(8)
+// The least a filesystem can be made on: mkfs.xfs(8) needs 300 MiB, mkfs.btrfs(8)
 // 109 MiB, and mke2fs(8) leaves the journal out below 8 MiB, without which a crash
 // can damage an ext4.
 func minimumFor(fsType string) int64 {

@@ -363,7 +363,7 @@ func (p *Pool) identify(data []byte) error {
 	return p.saveIdentity()
 }
 
-// identityDamaged writes pool.json anew when the administrator asked to adopt the
+// identityDamaged rewrites pool.json when the administrator asked to adopt the
 // pool; nothing else in the pool depends on its content.
 func (p *Pool) identityDamaged(cause error) error {
 	if !p.options.Adopt {

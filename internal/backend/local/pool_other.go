@@ -17,10 +17,10 @@ func Open(context.Context, Options) (*Pool, error) {
 	return nil, fmt.Errorf("local pool: %w on this system", backend.ErrUnsupported)
 }
 
-// Controller gives nil, as there is no Pool.
+// Controller returns nil: there are no pools on this system.
 func (p *Pool) Controller() backend.Controller { return nil }
 
-// Node gives nil, as there is no Pool.
+// Node returns nil: there are no pools on this system.
 func (p *Pool) Node() backend.Node { return nil }
 
 // Close has nothing to do.

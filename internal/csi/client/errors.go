@@ -90,7 +90,7 @@ func kindOf(code codes.Code) error {
 }
 
 // Message is the driver's own words in an error, or the whole error if it has
-// none: what a user wants to read first.
+// none: the part that a user needs to read first.
 func Message(err error) string {
 	var answer *Error
 	if errors.As(err, &answer) {

@@ -74,7 +74,7 @@ func TestCheck_controlCharactersInEveryField(t *testing.T) {
 	}
 }
 
-// refuses wants the request refused as invalid, with the field named.
+// refuses checks that the request is rejected as invalid and that the error names the field.
 func refuses(t *testing.T, request messagetest.Complete, path string) {
 	t.Helper()
 	err := Check(request.Message)

@@ -100,7 +100,7 @@ func fromSnapshot(s backend.Snapshot) *csi.Snapshot {
 func fromGroup(g backend.GroupSnapshot) *csi.VolumeGroupSnapshot {
 	group := &csi.VolumeGroupSnapshot{GroupSnapshotId: g.ID, CreationTime: fromTime(g.Created), ReadyToUse: g.Ready}
 	for _, s := range g.Snapshots {
-		// CSI wants the group's ID in each of its members.
+		// CSI requires the group's ID in each of its members.
 		s.GroupID = g.ID
 		group.Snapshots = append(group.Snapshots, fromSnapshot(s))
 	}

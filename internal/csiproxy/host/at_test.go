@@ -65,7 +65,7 @@ func TestAt_takesNoLinkForAMountedFolder(t *testing.T) {
 	}
 }
 
-// The disk is gone, and the driver wants to unstage.
+// The disk is gone, and the driver unstages its volume.
 func TestAt_returnsTheVolumeThatAFolderNamesWhenItIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins + `\pv`)

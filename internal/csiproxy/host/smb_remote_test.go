@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// What no path has ([MS-FSCC] 2.1.5), and names that are no share's. Hidden shares
+// Characters that no path may have ([MS-FSCC] 2.1.5), and names that no share can have. Hidden shares
 // end in a dollar sign, and a file's name may have what one of 8.3 has not.
 func TestSMB_refusesBadRemotePaths(t *testing.T) {
 	r, h := smbRig(t)

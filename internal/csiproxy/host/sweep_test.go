@@ -260,7 +260,7 @@ func scenarios() []scenario {
 
 const targetName = "iqn.2026-01.example.storage:disk1"
 
-// targetRig has a target in the network that wants CHAP.
+// targetRig has a target in the network that requires CHAP.
 func targetRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, windows.Options{})

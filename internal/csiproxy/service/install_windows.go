@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// forgetFailures is after how much time without one the count of failures starts
-// again. All of them are answered alike, so that it matters little.
+// forgetFailures is the time without a failure after which Windows resets the count of
+// failures. Every failure has the same recovery action, so the value matters little.
 const forgetFailures = 24 * time.Hour
 
-// kinds are the events that the source is for.
+// kinds are the types of events that the source may write.
 const kinds = eventlog.Error | eventlog.Warning | eventlog.Info
 
-// Install makes the service's entry, or brings one that exists to this
-// configuration; a service that runs keeps running with the old one until it is
-// started again. The service starts with the machine.
+// Install creates the service's entry, or updates an existing one to this
+// configuration. A running service keeps the old configuration until it is restarted.
+// The service starts with the machine.
 func Install(ctx context.Context, c Config) (notes Notes, err error) {
 	manager, err := mgr.Connect()
 	if err != nil {
@@ -66,8 +66,8 @@ func createOrUpdate(ctx context.Context, manager *mgr.Mgr, c Config) (*mgr.Servi
 	return s, nil
 }
 
-// update does what UpdateConfig of package mgr does, but for traits that this
-// service has none of, and that not every Windows-like system knows.
+// update does the same as UpdateConfig of package mgr, except for settings that this
+// service does not use and that not every Windows-like system knows.
 func update(s *mgr.Service, c Config, entry mgr.Config) error {
 	texts := []string{command(c), c.DisplayName, c.Description}
 	pointers := make([]*uint16, len(texts))
@@ -84,7 +84,7 @@ func update(s *mgr.Service, c Config, entry mgr.Config) error {
 	return windows.ChangeServiceConfig2(s.Handle, windows.SERVICE_CONFIG_DESCRIPTION, (*byte)(unsafe.Pointer(&description)))
 }
 
-// entryOf reads what the manager has: the start type and the command.
+// entryOf reads the manager's entry: the start type and the command.
 func entryOf(s *mgr.Service) (startType uint32, command string, err error) {
 	buffer := make([]byte, 8<<10) // the most there can be (QueryServiceConfig)
 	var needed uint32
@@ -95,8 +95,8 @@ func entryOf(s *mgr.Service) (startType uint32, command string, err error) {
 	return entry.StartType, windows.UTF16PtrToString(entry.BinaryPathName), nil
 }
 
-// create waits for a service of the name that is being deleted: it goes when the
-// last one who looks at it does.
+// create creates the service. A service of the same name may be being deleted: create
+// waits until the last handle to it is closed.
 func create(ctx context.Context, manager *mgr.Mgr, c Config, entry mgr.Config) (*mgr.Service, error) {
 	for {
 		s, err := manager.CreateService(c.Name, c.Program, entry, c.Arguments...)
@@ -153,7 +153,7 @@ func eventSource(name string) error {
 	return err
 }
 
-// readBack compares what the manager has with what it was given.
+// readBack compares the manager's entry with the configuration.
 func readBack(s *mgr.Service, c Config, notes *Notes) error {
 	startType, line, err := entryOf(s)
 	if err != nil {
@@ -217,7 +217,7 @@ func with(name string, step func(*mgr.Service) error) error {
 	return step(s)
 }
 
-// pause waits a little between two polls.
+// pause waits between two polls.
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

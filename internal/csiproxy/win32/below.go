@@ -7,7 +7,7 @@ package win32
 type Below interface {
 	// OpenBelow opens a directory as Directory.Open does.
 	OpenBelow(names []string) (Directory, error)
-	// StatBelow tells of an entry as Directory.Stat does, but may leave its tag out.
+	// StatBelow describes an entry as Directory.Stat does, but may leave its tag out.
 	// ERROR_FILE_NOT_FOUND, or ERROR_PATH_NOT_FOUND where it is the way that is
 	// missing, or a file.
 	StatBelow(names []string) (FileInfo, error)

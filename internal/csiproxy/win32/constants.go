@@ -86,8 +86,8 @@ const (
 	FileAttributeReparsePoint uint32 = 0x400
 )
 
-// Reparse tags (ntifs.h). They are numbers, not sets of bits: only == tells
-// anything.
+// Reparse tags (ntifs.h). They are numbers, not sets of bits: compare them with ==
+// only.
 const (
 	ReparseTagMountPoint uint32 = 0xA0000003 // junctions and mounted folders
 	ReparseTagSymlink    uint32 = 0xA000000C

@@ -3,7 +3,7 @@ package win32
 // LengthInfo is GET_LENGTH_INFORMATION, of IOCTL_DISK_GET_LENGTH_INFO.
 type LengthInfo struct{ Length int64 } // bytes
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (i LengthInfo) Encode() []byte { return le.AppendUint64(nil, uint64(i.Length)) }
 
 // DecodeLengthInfo reads the structure's bytes.
@@ -32,7 +32,7 @@ const (
 	DiskGeometrySize = 24
 )
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (g Geometry) Encode() []byte {
 	data := make([]byte, geometrySize)
 	le.PutUint64(data, uint64(g.Cylinders))
@@ -65,7 +65,7 @@ type SetDiskAttributes struct {
 
 const setDiskAttributesSize = 40
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (a SetDiskAttributes) Encode() []byte {
 	data := make([]byte, setDiskAttributesSize)
 	le.PutUint32(data, setDiskAttributesSize)
@@ -92,7 +92,7 @@ type GetDiskAttributes struct{ Attributes uint64 }
 
 const getDiskAttributesSize = 16
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (a GetDiskAttributes) Encode() []byte {
 	data := make([]byte, getDiskAttributesSize)
 	le.PutUint32(data, getDiskAttributesSize)

@@ -1,6 +1,6 @@
 package win32
 
-// PartitionStyle is PARTITION_STYLE. WMI numbers the same things differently.
+// PartitionStyle is PARTITION_STYLE. WMI has other numbers for the styles.
 type PartitionStyle uint32
 
 // The styles.
@@ -33,7 +33,7 @@ type CreateDisk struct {
 
 const createDiskSize = 24
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (c CreateDisk) Encode() []byte {
 	data := make([]byte, createDiskSize)
 	le.PutUint32(data, uint32(c.Style))
@@ -137,7 +137,7 @@ const driveLayoutHeader = 48
 // size of the buffer for IOCTL_DISK_GET_DRIVE_LAYOUT_EX.
 func DriveLayoutSize(partitions int) int { return driveLayoutHeader + partitions*partitionSize }
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (l DriveLayout) Encode() []byte {
 	data := make([]byte, DriveLayoutSize(len(l.Partitions)))
 	le.PutUint32(data, uint32(l.Style))
@@ -189,7 +189,7 @@ type GrowPartition struct {
 
 const growPartitionSize = 16
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (g GrowPartition) Encode() []byte {
 	data := make([]byte, growPartitionSize)
 	le.PutUint32(data, g.Number)

@@ -9,7 +9,7 @@ type DeviceNumber struct {
 
 const deviceNumberSize = 12
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (n DeviceNumber) Encode() []byte {
 	data := make([]byte, deviceNumberSize)
 	le.PutUint32(data, n.Type)
@@ -31,7 +31,7 @@ type SCSIAddress struct{ Port, Path, Target, LUN uint8 }
 
 const scsiAddressSize = 8
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (a SCSIAddress) Encode() []byte {
 	return append(le.AppendUint32(nil, scsiAddressSize), a.Port, a.Path, a.Target, a.LUN)
 }
@@ -64,7 +64,7 @@ const (
 	propertyQueryFixed = 8 // without AdditionalParameters
 )
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (q PropertyQuery) Encode() []byte {
 	data := make([]byte, propertyQuerySize)
 	le.PutUint32(data, q.Property)

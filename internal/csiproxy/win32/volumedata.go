@@ -17,7 +17,7 @@ const (
 // VolumeDiskExtentsSize is how many bytes that many extents have.
 func VolumeDiskExtentsSize(extents int) int { return volumeDiskExtentsHeader + extents*diskExtentSize }
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (e VolumeDiskExtents) Encode() []byte {
 	data := make([]byte, VolumeDiskExtentsSize(len(e)))
 	le.PutUint32(data, uint32(len(e)))
@@ -61,7 +61,7 @@ type NTFSVolumeData struct {
 
 const ntfsVolumeDataSize = 96
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (v NTFSVolumeData) Encode() []byte {
 	data := make([]byte, ntfsVolumeDataSize)
 	le.PutUint64(data, v.Serial)
@@ -89,7 +89,7 @@ func DecodeNTFSVolumeData(data []byte) (NTFSVolumeData, error) {
 // sectors.
 type ExtendVolume struct{ Sectors int64 }
 
-// Encode gives the structure's bytes.
+// Encode returns the structure's bytes.
 func (e ExtendVolume) Encode() []byte { return le.AppendUint64(nil, uint64(e.Sectors)) }
 
 // DecodeExtendVolume reads the structure's bytes.

@@ -120,7 +120,7 @@ func withConnection(ctx context.Context, accepted net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, accepted)
 }
 
-// peerFrom tells who sent a request.
+// peerFrom returns the process that sent a request.
 func peerFrom(ctx context.Context) (peer, error) {
 	c, ok := ctx.Value(connectionKey{}).(*connection)
 	if !ok {

@@ -4,13 +4,13 @@ import "errors"
 
 // Errors of Apply and DeleteObject. The text around them says of what.
 var (
-	// ErrInvalid tells that the objects as given cannot be: a field that is
+	// ErrInvalid means that the given objects are invalid: a field that is
 	// unknown, that cannot be honoured or that cannot be changed.
 	ErrInvalid = errors.New("invalid")
-	// ErrConflict tells that the object is not the one that the caller knows:
+	// ErrConflict means that the object is not the one that the caller knows:
 	// another UID, another resourceVersion, or it is being deleted.
 	ErrConflict = errors.New("conflict")
-	// ErrNotFound tells that there is no such object.
+	// ErrNotFound means that there is no such object.
 	ErrNotFound = errors.New("not found")
 	// ErrForbidden means that the caller may not write the object, or that a policy
 	// refuses it.

@@ -88,7 +88,7 @@ func (c *Client) Delete(ctx context.Context, kind store.Kind, namespace, name st
 	return deleted, nil
 }
 
-// Journal tells what happened to an object.
+// Journal returns the journal's story of an object.
 func (c *Client) Journal(ctx context.Context, kind, key string) (journal.Story, error) {
 	var answer JournalAnswer
 	err := c.own(ctx, "journal", url.Values{"kind": {kind}, "key": {key}}, &answer)
@@ -142,7 +142,7 @@ func (c *Client) Stats(ctx context.Context, claimKey string) (VolumeStats, error
 	return stats, err
 }
 
-// Version tells who answers.
+// Version returns the version of the host that answers.
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var version Version
 	err := c.own(ctx, "version", nil, &version)
@@ -184,7 +184,7 @@ func (c *Client) Logs(ctx context.Context, what LogRequest, out io.Writer) error
 	return written.err
 }
 
-// writeError tells the end of the output from the end of the connection.
+// writeError remembers a write error, to distinguish it from an error of the connection.
 type writeError struct {
 	io.Writer
 	err error

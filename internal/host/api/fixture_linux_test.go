@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is a server over a real store, with a host that only notes.
+// fixture is a server with a real store and a fake host that records the calls.
 type fixture struct {
 	*Client
 	root    string
@@ -42,7 +42,7 @@ type fixture struct {
 func serve(t testing.TB, change ...func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{root: t.TempDir(), host: &fakeHost{released: make(chan string, 10)}}
-	if err := os.Chmod(f.root, 0o755); err != nil { // another user is to reach the socket
+	if err := os.Chmod(f.root, 0o755); err != nil { // so that another user can reach the socket
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.DiscardHandler)
@@ -130,7 +130,7 @@ func classNamed(name string) *storagev1.StorageClass {
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "x.example"}
 }
 
-// fakeHost does what the test says, and otherwise the least.
+// fakeHost calls the functions that a test sets; without them it returns zero values.
 type fakeHost struct {
 	store    *store.Store
 	mu       sync.Mutex

@@ -27,11 +27,11 @@ const (
 // for an instant.
 const lockTimeout = 500 * time.Millisecond
 
-// errDamaged is a file whose content cannot be.
+// errDamaged means that a file's content is invalid.
 var errDamaged = errors.New("damaged")
 
-// Open opens the journal below root, or makes it. A damaged one is moved aside:
-// the past is lost to the host then, and kept for who wants to look.
+// Open opens the journal below root, or creates it. A damaged one is renamed: the
+// host starts an empty journal, and an administrator can still read the old one.
 func Open(root string, logger *slog.Logger) (*Journal, error) {
 	j := &Journal{
 		path: filepath.Join(root, FileName), logger: logger, now: time.Now,

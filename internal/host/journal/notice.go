@@ -8,7 +8,7 @@ package journal
 type Ref struct {
 	Kind string // such as PersistentVolumeClaim
 	Key  string // namespace/name, or name
-	UID  string // tells objects of one name apart; may be empty
+	UID  string // distinguishes objects of one name; may be empty
 }
 
 // Notice is one thing that happened, in the words of Kubernetes events.

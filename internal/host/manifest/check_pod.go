@@ -80,7 +80,7 @@ func checkID(at string, id *int64) []string {
 	return []string{fmt.Sprintf("%s: %d is not between 0 and 2147483647", at, *id)}
 }
 
-// modesOf tells how a volume can be used, as far as the pod alone says it.
+// modesOf returns the modes in which a volume can be used, as far as the pod defines them.
 func modesOf(volume *corev1.Volume) podVolume {
 	switch {
 	case volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil:

@@ -13,9 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// keep watches the instance's connection. When it ends, the driver is dialled
-// at once: one that crashed and left its socket is known as away by that, and
-// as back when it listens again.
+// keep watches the instance's connection. When it ends, keep dials the driver at once.
+// That detects a driver that crashed and left its socket, and one that listens again.
 func (i *instance) keep(ctx context.Context) error {
 	var last time.Time
 	timing := i.manager.timing
@@ -32,7 +31,7 @@ func (i *instance) keep(ctx context.Context) error {
 			}
 			i.goneAway(err)
 		} else if calm = timing.nextCalm(calm, time.Since(last)); time.Since(last) < calm {
-			// One that keeps closing connections is not asked all the time.
+			// A driver that keeps closing connections is not polled without pause.
 			_ = concurrency.Sleep(ctx, calm)
 		}
 		if err := i.revive(ctx); err != nil {
@@ -42,7 +41,7 @@ func (i *instance) keep(ctx context.Context) error {
 	}
 }
 
-// nextCalm is how long a driver is left alone between two examinations.
+// nextCalm returns how long to wait between two examinations of a driver.
 func (t timing) nextCalm(calm, passed time.Duration) time.Duration {
 	if passed > t.longestRetry {
 		return t.firstRetry
@@ -61,7 +60,7 @@ func (i *instance) dial(ctx context.Context, connect func(context.Context, strin
 	return probe.Close()
 }
 
-// dialOnce does not wait for a socket that is not listened to yet.
+// dialOnce dials once; it does not wait for a server that does not listen yet.
 func dialOnce(ctx context.Context, path string) (net.Conn, error) {
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, "unix", path)
@@ -87,7 +86,7 @@ func (i *instance) revive(ctx context.Context) error {
 
 var errOther = errors.New("it is another driver")
 
-// reconnect asks the driver behind the socket again: it may be another version.
+// reconnect calls the driver at the socket again: it may be another version.
 func (i *instance) reconnect(ctx context.Context) error {
 	if err := i.dial(ctx, connect); err != nil {
 		return err
@@ -106,14 +105,14 @@ func (i *instance) reconnect(ctx context.Context) error {
 	return nil
 }
 
-// returned tells those who wait that an instance answers again.
+// returned notifies the waiting callers that an instance answers again.
 func (m *Manager) returned() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.announce()
 }
 
-// goneAway takes the instance out of service without forgetting it.
+// goneAway marks the instance as not serving, and keeps it.
 func (i *instance) goneAway(err error) {
 	m := i.manager
 	m.mu.Lock()
@@ -133,7 +132,7 @@ func appears(ctx context.Context, path string, pause time.Duration) bool {
 	events, close := watchDirectory(filepath.Dir(path))
 	defer close()
 	if isNewborn(path) {
-		// It may have come after the last attempt and before this watch.
+		// The file may have appeared after the last attempt and before this watch.
 		pause = min(pause, newbornAge)
 	}
 	limit := time.NewTimer(pause)
@@ -155,8 +154,8 @@ func appears(ctx context.Context, path string, pause time.Duration) bool {
 	}
 }
 
-// watchDirectory has no events for a directory that is not there: the pause
-// limits what that costs.
+// watchDirectory returns no events for a missing directory; the caller's pause bounds
+// the delay then.
 func watchDirectory(directory string) (<-chan fsnotify.Event, func()) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -18,11 +18,11 @@ type handler interface {
 // registered is a plugin in the actual world.
 type registered interface {
 	// keep returns nil when the context ended, or why the plugin has to be
-	// registered anew. The plugin is not in the actual world any more then.
+	// registered again. The plugin is not in the actual world any more then.
 	keep(ctx context.Context) error
 	// remove takes the plugin out of the actual world.
 	remove()
-	// announced tells that the plugin knows of its registration.
+	// announced is set when the plugin has been notified of its registration.
 	announced()
 }
 

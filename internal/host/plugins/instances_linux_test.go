@@ -329,7 +329,7 @@ func TestManager_thePluginThatCrashesWhileItRegistersIsTriedAgain(t *testing.T) 
 	p = m.spawn("one", driver)
 	close(started)
 	m.eventually(func() bool { return m.state(p) == StateFailed })
-	for _, path := range []string{p.socket, p.endpoint} { // the next process binds both anew
+	for _, path := range []string{p.socket, p.endpoint} { // the next process creates both again
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ type DriverStatus struct {
 	Socket   string `json:"socket"`
 	Endpoint string `json:"endpoint,omitempty"`
 	State    State  `json:"state"`
-	// Serving tells that new calls go to this instance.
+	// Serving says that new calls go to this instance.
 	Serving bool `json:"serving"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
@@ -41,7 +41,7 @@ type DriverStatus struct {
 	Next     time.Time `json:"next,omitzero"`
 }
 
-// List tells of every socket: by driver name, the serving instance first.
+// List describes every socket: by driver name, the serving instance first.
 func (m *Manager) List() []DriverStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,7 +98,7 @@ func (m *Manager) status(e *entry, one *instance) DriverStatus {
 	return status
 }
 
-// Nodes tells who this machine is to each driver, also to one whose last
+// Nodes returns this machine's node ID for each driver, also for one whose last
 // instance went a moment ago.
 func (m *Manager) Nodes() map[string]NodeInfo {
 	m.mu.Lock()

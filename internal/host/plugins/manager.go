@@ -47,7 +47,7 @@ func usual() timing {
 	}
 }
 
-// ErrNotRegistered tells that no instance of a driver is registered now.
+// ErrNotRegistered means that no instance of a driver is registered now.
 var ErrNotRegistered = errors.New("not registered")
 
 // Driver is a registered instance of a driver. Its Client stays usable for

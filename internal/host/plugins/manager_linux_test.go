@@ -322,7 +322,7 @@ func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
 	m.start("one", csidriver.New("d.example"), nil)
 	m.wait("d.example")
 	m.manager.WaitAttempts(t.Context())
-	// The driver that binds the path anew does not wait for the back-off.
+	// The driver that creates the socket again does not wait for the back-off.
 	if err := os.Remove(stale); err != nil {
 		t.Fatal(err)
 	}

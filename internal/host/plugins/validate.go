@@ -31,7 +31,7 @@ func validateName(name string) error {
 	return nil
 }
 
-// validateVersions wants 1.x as the highest version; those above, and what is
+// validateVersions requires 1.x as the highest version; those above, and what is
 // no version, are ignored.
 func validateVersions(name string, versions []string) error {
 	if len(versions) == 0 {

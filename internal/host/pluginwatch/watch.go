@@ -33,7 +33,7 @@ const rescanEvery = time.Minute
 const pollEvery = time.Second
 
 // The pauses before a registration directory that cannot be made or read is
-// tried once more.
+// tried again.
 const (
 	firstRetry   = time.Second
 	longestRetry = 2 * time.Minute
@@ -67,7 +67,7 @@ type Watcher struct {
 	probes   *probes
 
 	open            func() (*fsnotify.Watcher, error)
-	events          *fsnotify.Watcher // nil when there is none to be had
+	events          *fsnotify.Watcher // nil while inotify is not available
 	unwatched       error             // why inotify does not report every change
 	unwatchedLogged bool
 	known           map[string]Identity
@@ -88,7 +88,7 @@ func New(directory string, changes chan<- Change, logger *slog.Logger) *Watcher 
 }
 
 // Run makes the directory if need be and watches until the context ends, which
-// is no error. The sockets that exist already are reported first.
+// is not an error. The sockets that exist already are reported first.
 func (w *Watcher) Run(ctx context.Context) (err error) {
 	defer func() {
 		if w.events != nil {
@@ -199,7 +199,7 @@ func (w *Watcher) reconcile(ctx context.Context) (retry bool, err error) {
 		return true, nil
 	} else if err := w.scan(ctx, w.directory, found, doubtful); err != nil {
 		w.logger.Warn("the registration directory cannot be read", "directory", w.directory, "error", err)
-		return true, nil // unknown is not empty: no plugin is unregistered for it
+		return true, nil // an unreadable directory is not an empty one: every plugin stays registered
 	}
 	w.logUnwatched()
 	w.unobserved = w.unobserved || len(doubtful) > 0
@@ -310,7 +310,7 @@ func (w *Watcher) scan(ctx context.Context, directory string, found map[string]I
 }
 
 // examine adds one file if it is a socket. A file that cannot be inspected keeps its
-// known state. A file whose mode does not say what it is is dialled, and the outcome
+// known state. A file whose mode does not show its type is dialled, and the outcome
 // wakes the watcher.
 func (w *Watcher) examine(ctx context.Context, path string, found map[string]Identity, doubtful map[string]bool) {
 	identity, what, err := w.classify(path)

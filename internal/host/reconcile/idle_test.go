@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A set is not idle while a call runs or a change is on its way to a queue; a
+// A set is not idle while a call runs or a change has not reached a queue; a
 // key that failed and waits for its next attempt delays no caller.
 func TestSet_isIdleWhenNothingIsDue(t *testing.T) {
 	const processed = "2"

@@ -162,7 +162,7 @@ func TestSet_failuresWaitLongerAndLonger(t *testing.T) {
 	}
 }
 
-// A driver that comes ends the waiting for it.
+// The registration of a driver ends the pause of the objects that wait for it.
 func TestSet_retryEndsThePause(t *testing.T) {
 	r, _, set, letGo := hung(t)
 	letGo()
@@ -177,7 +177,7 @@ func TestSet_retryEndsThePause(t *testing.T) {
 	r.expectSoon(t, "early")
 }
 
-// A failing call that writes the object must not bring itself back at once.
+// A failing call that writes the object must not requeue it at once.
 func TestSet_ownWritesAreNoReasonToHurry(t *testing.T) {
 	r := &recorder{}
 	var opened *store.Store
@@ -263,7 +263,7 @@ func TestSet_catchesUpWhenItFellBehind(t *testing.T) {
 func TestSet_aFailureCanBeTriedAgainSoon(t *testing.T) {
 	const limit = time.Millisecond
 	r := &recorder{do: func(_ context.Context, _ string, call int) (time.Duration, error) {
-		if call < 12 { // with the ordinary pauses, more than a quarter of an hour
+		if call < 12 { // the ordinary pauses would add up to more than 15 min
 			return 0, Within(errors.New("busy"), limit)
 		}
 		return 0, nil

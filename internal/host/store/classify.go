@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store/pages"
 )
 
-// outline is as much of a record as tells what it is.
+// outline has the fields that identify a record.
 type outline struct {
 	Kind       string `json:"kind"`
 	APIVersion string `json:"apiVersion"`

@@ -33,7 +33,7 @@ func (o Objects) Put(key string, object Object) error {
 	return o.tx.putObject(o.kind.Resource, key, object)
 }
 
-// Delete removes an object; one that is not there is no error.
+// Delete removes an object; a missing object is not an error.
 func (o Objects) Delete(key string) error {
 	data, err := o.tx.get(o.kind.Resource, key)
 	if data == nil || err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store/pages"
 )
 
-// ErrDamaged tells that the store's file is not what was written.
+// ErrDamaged means that the store's file is corrupt.
 var ErrDamaged = errors.New("is damaged")
 
 // openFile opens a file of bbolt, of which every page is inspected first, under

@@ -80,7 +80,7 @@ type VolumeUse struct {
 	// Attachment is the name of the VolumeAttachment object, if one was written.
 	Attachment string `json:",omitempty"`
 	// ExpandRefused is the size that the driver does not grow to while the volume
-	// is in use: it is not asked again before the volume is used anew.
+	// is in use: it is not asked again before the volume is used again.
 	ExpandRefused string `json:",omitempty"`
 	// StageMounted: after NodeStageVolume something was mounted at StagingPath,
 	// which not every driver does.

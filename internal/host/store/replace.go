@@ -20,12 +20,12 @@ type Replaced struct {
 	Kept string
 	// Records that the store has now, by table.
 	Records map[string]int
-	// Problems are what is wrong in it; no record is lost.
+	// Problems are the invalid records in it; no record is lost.
 	Problems []Problem
 }
 
-// startedAnewKey marks a store that an administrator had made empty, next to what
-// an earlier host left.
+// startedAnewKey marks a store that an administrator replaced by an empty one, although
+// volumes or mounts of an earlier host may remain.
 const startedAnewKey = "startedAnew"
 
 // Restore replaces the store below root, which no process may have open, by a copy of
@@ -49,9 +49,9 @@ func Restore(root, backup string, options Options, now time.Time) (*Replaced, er
 	return replaced, err
 }
 
-// StartAnew replaces the store below root, if there is one, by an empty one. It is
-// for an administrator who gives up what an earlier host left: the next host starts
-// next to it.
+// StartAnew replaces the store below root, if there is one, by an empty one. It is for
+// an administrator who gives up the objects of an earlier host. The next host starts
+// even if volumes or mounts of the earlier one remain.
 func StartAnew(root string, options Options, now time.Time) (*Replaced, error) {
 	kept, err := replaceStore(root, options, now, func(path string) error {
 		return setMeta(path, func(meta *bbolt.Bucket) error {
@@ -115,7 +115,7 @@ func replaceStore(root string, options Options, now time.Time, fill func(path st
 	present, err := directory.Open(FileName)
 	switch {
 	case err == nil:
-		defer func() { err = errors.Join(err, present.Close()) }() // the lock is held until then
+		defer func() { err = errors.Join(err, present.Close()) }() // it holds the lock until then
 		if err := lock(present, true); err != nil {
 			return "", explain(path, err)
 		}
@@ -123,7 +123,7 @@ func replaceStore(root string, options Options, now time.Time, fill func(path st
 		return "", explain(path, err)
 	}
 	fresh := FileName + ".new"
-	if err := removeIfThere(directory, fresh); err != nil { // of a replacement that was killed
+	if err := removeIfThere(directory, fresh); err != nil { // left by a replacement that was killed
 		return "", err
 	}
 	if err := fill(filepath.Join(root, fresh)); err != nil {
@@ -162,7 +162,7 @@ func linkKept(directory *os.Root, now time.Time) (name string, err error) {
 	}
 }
 
-// newestVersion is the highest of the store and its backups, as far as they can
+// newestVersion returns the highest version of the store and its backups, as far as they can
 // be read.
 func newestVersion(root string, options Options) (uint64, error) {
 	generations, err := Generations(root, options)

@@ -24,7 +24,7 @@ const SecretsKeyName = "secrets.key"
 // keyLength is that of AES-256.
 const keyLength = 32
 
-// ErrSealed tells that the data of a Secret cannot be decrypted. Who asked for the
+// ErrSealed means that the data of a Secret cannot be decrypted. Who asked for the
 // object has it all the same, without them: it can be deleted or applied again.
 var ErrSealed = errors.New("cannot be decrypted")
 

@@ -29,7 +29,7 @@ const FileName = "host.db"
 // Schema is the version of the file's layout that this program writes.
 const Schema = 3
 
-// ErrLocked tells that another process has the store open.
+// ErrLocked means that another process has the store open.
 var ErrLocked = errors.New("in use by another process")
 
 // lockTimeout is how long the lock is tried for. A process that was killed may

@@ -157,7 +157,7 @@ func (t Table[T]) Put(key string, value *T) error {
 	return t.tx.put(t.kind, key, data)
 }
 
-// Delete removes a record; one that is not there is no error.
+// Delete removes a record; a missing record is not an error.
 func (t Table[T]) Delete(key string) error {
 	if kind, ok := KindOf(t.kind); ok {
 		return t.tx.Objects(kind).Delete(key)

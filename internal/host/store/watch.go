@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// ErrExpired tells that changes since the version asked for are not kept any
+// ErrExpired means that changes since the requested version are not kept any
 // more: the caller lists everything, and watches from there.
 var ErrExpired = errors.New("the version is too old")
 

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
-// tokenVariable is how a process is found whose number was not written down.
+// tokenVariable identifies a process whose ID was not recorded.
 const tokenVariable = "HOLDFAST_UNIT_TOKEN"
 
 // endpoint is where the instance of a slot serves. A unit has two slots, so that
@@ -29,7 +29,7 @@ func (r *runner) endpoint(slot int) string {
 	return filepath.Join(r.supervisor.options.Root, "plugins", r.name, name)
 }
 
-// start starts an instance. What is about to exist is on disk before it does.
+// start starts an instance. It writes the intent before it creates the process.
 func (r *runner) start(ctx context.Context, unit *Unit, slot int) bool {
 	one, err := r.launch(ctx, unit, slot)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *runner) launch(ctx context.Context, unit *Unit, slot int) (*instance, e
 	if err := chownTo(filepath.Dir(endpoint), unit.User); err != nil {
 		return nil, fmt.Errorf("give the directory of the driver's socket to its user: %w", err)
 	}
-	// Few drivers bind over the file that one before them left.
+	// Few drivers bind to a path where an earlier process left its socket file.
 	if err := unixsocket.RemoveStale(ctx, endpoint); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (r *runner) launch(ctx context.Context, unit *Unit, slot int) (*instance, e
 	return one, nil
 }
 
-// intend writes the record of a process that does not exist yet.
+// intend writes the intent of a process that does not exist yet.
 func (r *runner) intend(unit *Unit, one *instance) error {
 	r.record.File, _ = r.desired()
 	r.record.Unit = unit
@@ -128,7 +128,7 @@ func (r *runner) command(unit *Unit, one *instance, endpoint string) (*exec.Cmd,
 	return command, errors.Join(failed...)
 }
 
-// attend follows a process that runs.
+// attend watches a running process.
 func (r *runner) attend(ctx context.Context, one *instance, register bool) {
 	r.instances = append(r.instances, one)
 	if register {

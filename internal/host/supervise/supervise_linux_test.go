@@ -72,7 +72,7 @@ type host struct {
 	manager *plugins.Manager
 	bootID  string
 	log     bytes.Buffer
-	deaf    bool // the kernel tells of no changes
+	deaf    bool // the kernel reports no changes
 	*Supervisor
 	stop func()
 }

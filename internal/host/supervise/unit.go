@@ -158,7 +158,7 @@ func replace(text string, value func(string) (string, bool)) (string, error) {
 	}
 }
 
-// hashOf tells units apart; none is "".
+// hashOf returns a hash that identifies a unit; it is never "".
 func hashOf(u *Unit) string {
 	if u == nil {
 		return ""

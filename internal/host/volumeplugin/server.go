@@ -6,7 +6,7 @@
 // nothing is lost when the host or the container engine is started again.
 //
 // An engine that gets an error from Unmount keeps the volume counted as mounted,
-// and never mounts it anew. So an Unmount succeeds as soon as the store has the
+// and never mounts it again. So an Unmount succeeds as soon as the store has the
 // hold's end: the protocol says that the engine does not use the volume any more,
 // not that it is unmounted. The host continues to unmount a busy volume, and the
 // next Mount gets a hold, and a mount point, of its own.

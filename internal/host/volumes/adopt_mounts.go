@@ -192,7 +192,7 @@ func (m *Manager) lostUse(volume *corev1.PersistentVolume, nodes map[string]stri
 	return use
 }
 
-// podOf tells whose target a path would be: pods/UID/… or …/publish/NAME/UID.
+// podOf returns the UID of the pod that a target path is for: pods/UID/… or …/publish/NAME/UID.
 func (m *Manager) podOf(path string) (types.UID, bool) {
 	if below, ok := strings.CutPrefix(path, filepath.Join(m.options.Paths.Root, "pods")+string(filepath.Separator)); ok {
 		uid, _, _ := strings.Cut(below, string(filepath.Separator))

@@ -48,7 +48,7 @@ func (i *index) find(fact string) ([]string, error) {
 }
 
 // catchUp has what was committed before in the index. What failed half-way is
-// built anew: an index that lacks a pod would report its claim as unused.
+// built again: an index that lacks a pod would report its claim as unused.
 func (i *index) catchUp() error { return i.keep(i.follow()) }
 
 func (i *index) keep(err error) error {

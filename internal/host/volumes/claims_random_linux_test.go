@@ -45,7 +45,7 @@ func changing(rpc string) bool {
 	return slices.Contains([]string{"CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume"}, rpc)
 }
 
-// machine is the model: which claims and snapshots the user wants.
+// machine is the model: the claims and snapshots that the user has created.
 type machine struct {
 	*daemon
 	t        *rapid.T
@@ -136,7 +136,7 @@ func (m *machine) eraseOne(resource string) {
 	}
 }
 
-// crash ends the controllers at a failpoint and starts them anew.
+// crash ends the controllers at a failpoint and starts new ones.
 func (m *machine) crash() {
 	m.stop()
 	m.start(m.pick("point", points()) + "=error")
@@ -179,8 +179,8 @@ func (m *machine) awaitIdle() {
 	}
 }
 
-// atRest tells what is still to come: every claim that can be is bound, what
-// was deleted is gone, and the driver has what the objects say, and no more.
+// atRest returns an error until the machine is at rest: every claim that can be bound is,
+// deleted objects are gone, and the driver has exactly the volumes of the objects.
 func (m *machine) atRest() error {
 	volumes, snapshots := map[string]bool{}, map[string]bool{}
 	err := m.store.View(func(tx *store.Tx) error {
@@ -273,9 +273,9 @@ func handleName(content *snapshotv1.VolumeSnapshotContent) string {
 	return (*content.Spec.Source.VolumeHandle)[len("id-"):]
 }
 
-// Whatever is applied and deleted, however the driver fails, and wherever the
-// host stops: in the end the driver has the volumes and snapshots that the
-// objects say, and no others, and nothing is lost that is still wanted.
+// After any sequence of applied and deleted objects, failures of the driver and
+// stops of the host, the driver has exactly the volumes and snapshots that the
+// objects describe, and no data of an existing claim is lost.
 func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		trouble := &mischief{}

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// What the driver called wrong is asked for anew when a class is another one, and
-// not once more before that.
+// A request that the driver rejected as invalid is repeated only after its class has
+// been replaced.
 func TestClaims_aWrongRequestIsMadeAnewWithItsClass(t *testing.T) {
 	refuse := func(_ context.Context, _ string, request any) error {
 		create, ok := request.(*csi.CreateVolumeRequest)

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// A store that was repaired, or an older copy of it, may lack claims that
-// a user has: their volumes are never deleted for that.
+// A repaired or restored store may lack claims that a user has. Their volumes must
+// not be deleted because of that.
 func TestVolumes_whoseClaimIsMissingAreKept(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)
@@ -57,7 +57,7 @@ func TestClaims_thatAreLostSeeTheirVolumeComeBackAsItWasGiven(t *testing.T) {
 	d.isBound(key)
 	d.put(func(tx *store.Tx) error { return tx.Volumes().Delete("mine") })
 	d.awaitEvent("ClaimLost", "Data on the volume is lost")
-	d.volume(given.DeepCopy()) // as the user's manifest has it: without claimRef
+	d.volume(given.DeepCopy()) // as in the user's manifest: without claimRef
 	d.isBound(key)
 }
 
@@ -75,7 +75,8 @@ func TestClaims_thatNameTheirVolumeGetNoClass(t *testing.T) {
 	d.isBound(key)
 }
 
-// What a driver lacks, its successor may have: the host is notified of its registration.
+// A new version of a driver may have a capability that the old one lacked: its
+// registration requeues the claims.
 func TestModify_isTriedAgainWithADriverThatCan(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)
@@ -84,7 +85,7 @@ func TestModify_isTriedAgainWithADriverThatCan(t *testing.T) {
 	d.wants(key, attributesNamed("gold"))
 	d.awaitEvent("VolumeModifyFailed", "MODIFY_VOLUME")
 	modifies(d.driver)
-	d.serve() // capabilities are asked for once for each connection
+	d.serve() // the host requests capabilities once per connection
 	for range 3 {
 		d.set.Retry()
 	}
@@ -106,7 +107,7 @@ func TestModify_isTriedAgainWhenAForeignClassIsMadeAnew(t *testing.T) {
 	d.awaitEvent("VolumeModifySuccessful", "gold")
 }
 
-// The end of a copy that came to nothing changes no volume.
+// The end of a copy that failed changes no volume.
 func TestReclaim_waitsAlsoForTheSourceOfACopyToChange(t *testing.T) {
 	w := newWorld(t)
 	w.serving("boot-1", "")
@@ -137,7 +138,7 @@ func TestIndex_thatFailedIsBuiltAnew(t *testing.T) {
 	}
 }
 
-// A driver that hangs must not delay what is left of another's volumes.
+// A driver that hangs must not delay the removal of another driver's volumes.
 func TestControllers_thatCallDriversHavePartitions(t *testing.T) {
 	w := newWorld(t)
 	for _, controller := range append(w.manager.Controllers(), w.manager.NodeControllers()...) {

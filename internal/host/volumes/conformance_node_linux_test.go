@@ -224,7 +224,7 @@ func TestLifecycle_mustBeListed(t *testing.T) {
 	w, _ := newServing(t)
 	w.ensured("a")
 	inlined, claimed := w.create(inline("one", "scratch")), w.create(pod("two", "a"))
-	w.refused(inlined, "Ephemeral") // there is no object
+	w.refused(inlined, "Ephemeral") // no object exists for it
 	w.object(func(*storagev1.CSIDriverSpec) {})
 	w.refused(inlined, "Ephemeral")
 	w.object(func(spec *storagev1.CSIDriverSpec) {

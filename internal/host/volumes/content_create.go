@@ -168,7 +168,7 @@ func (m *Manager) poll(ctx context.Context, content *snapshotv1.VolumeSnapshotCo
 	return known.pause, nil
 }
 
-// repeatCreate is the same call as the first: CSI wants it for progress.
+// repeatCreate repeats the first call: CSI reports progress in its response.
 func (m *Manager) repeatCreate(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*csi.Snapshot, error) {
 	driver, request, err := m.snapshotRequest(ctx, content)
 	if err != nil {

@@ -95,7 +95,7 @@ func (m *Manager) Failure(resource, key string) error {
 }
 
 // Repeats reports whether the host may succeed where it failed with err without
-// a change by the user: another object is on its way, or the outcome of a call
+// a change by the user: another object is being created, or the outcome of a call
 // is uncertain.
 func Repeats(err error) bool {
 	var wait *blocked

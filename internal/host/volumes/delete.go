@@ -139,7 +139,7 @@ func (m *Manager) keepers(key string, finalizers []string) string {
 	return "it is kept by " + strings.Join(finalizers, ", ")
 }
 
-// copying tells for whom a source is being copied.
+// copying returns the claim to which a source is being copied, "" for none.
 func (m *Manager) copying(source string) (who string, err error) {
 	err = m.view(func(tx *store.Tx) error {
 		records, err := tx.Provisionings().All()

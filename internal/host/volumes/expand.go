@@ -39,7 +39,7 @@ func (m *Manager) learn(pvc *corev1.PersistentVolumeClaim, change func(*tries)) 
 	m.tries.set(string(pvc.UID), known)
 }
 
-// change brings size and attributes of a bound volume to what its claim wants.
+// change brings size and attributes of a bound volume to those of its claim.
 func (m *Manager) change(ctx context.Context, found bound) (time.Duration, error) {
 	grow, err := m.grow(ctx, found)
 	err = m.explain(claimResource, claimAbout(found.claim), reasonResizeFailed, err)

@@ -22,7 +22,7 @@ func (d *daemon) attributes(name, driver string, parameters map[string]string) {
 	})
 }
 
-// wants changes what a claim asks for.
+// wants changes the requests of a claim.
 func (d *daemon) wants(key string, change func(*corev1.PersistentVolumeClaim)) {
 	d.t.Helper()
 	d.put(func(tx *store.Tx) error {

@@ -95,7 +95,7 @@ func (m *Manager) callStage(ctx context.Context, toMount volumeToMount) error {
 		})
 	}, func() {
 		use.Stage, use.StageMounted = store.PhaseDone, isMounted(use.StagingPath)
-		use.ExpandRefused = "" // the volume is used anew
+		use.ExpandRefused = "" // the volume is used again
 	})
 }
 

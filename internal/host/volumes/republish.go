@@ -92,7 +92,7 @@ func (m *Manager) toRepublish(driver string) (all []republished, err error) {
 }
 
 // nextRepublish is when republish has something to do for a driver; ok is false
-// while no mounted volume wants it.
+// while no mounted volume needs it.
 func (m *Manager) nextRepublish(driver string) (next time.Time, ok bool, err error) {
 	all, err := m.toRepublish(driver)
 	for _, one := range all {

@@ -27,7 +27,7 @@ const (
 
 // selinuxLabel is the label that a volume is mounted with for a pod, "" for
 // none: the machine has no SELinux, the driver did not say that each of its
-// volumes is a mount of its own, the pod wants its files relabelled one by one,
+// volumes is a mount of its own, the pod requests that its files are relabelled one by one,
 // or it names no level. Containers of one volume must agree.
 func (m *Manager) selinuxLabel(driver *storagev1.CSIDriver, pod *corev1.Pod, volume string, inline, block bool) (string, error) {
 	if inline || block || driver == nil || driver.Spec.SELinuxMount == nil || !*driver.Spec.SELinuxMount || !m.node.labels() {

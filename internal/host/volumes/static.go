@@ -145,7 +145,7 @@ func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) er
 			"it is deleted when %s is", describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)))
 	}
 	// The deletion of the data was not requested: the driver's volume stays. While it
-	// is still being taken from this machine, the object tells what it is.
+	// is still being detached from this machine, the object identifies it.
 	if err := m.unused(pv.Spec.CSI); err != nil && pv.Annotations[AbandonAnnotation] != "true" {
 		return err
 	}

@@ -55,7 +55,7 @@ type logReader struct {
 	buffer  *bufio.Reader
 	partial []byte // a line of the file that is not complete yet
 	text    []byte // the output of the next Read
-	skip    int    // lines that are not wanted
+	skip    int    // lines to skip
 }
 
 func (r *logReader) open(tail int) error {

@@ -336,7 +336,7 @@ func TestRun_killsAfterTheGracePeriod(t *testing.T) {
 	}
 }
 
-// notifying tells when the first output came.
+// notifying closes a channel at the first output.
 type notifying struct {
 	buffer *bytes.Buffer
 	first  chan struct{}

@@ -49,7 +49,7 @@ func TestFromContainer_takesVariablesFromSecrets(t *testing.T) {
 	}
 }
 
-// A key of encryption that is changed on its way loses what is encrypted with it.
+// An encryption key that is changed in transit makes its data unreadable.
 func TestFromContainer_refusesBytesThatAVariableCannotCarry(t *testing.T) {
 	for _, value := range []string{"key\xff\xfe", "key\x00more"} {
 		secrets := func(string) (*corev1.Secret, error) {

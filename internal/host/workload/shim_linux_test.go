@@ -41,7 +41,7 @@ func start(t *testing.T, shim Shim, container Container) (State, *Process) {
 	return state, process
 }
 
-// look waits for the end of a shim and returns what it left.
+// ended waits for the end of a shim and returns its last state.
 func ended(t *testing.T, shim Shim, process *Process, reason string) State {
 	t.Helper()
 	late := time.AfterFunc(timeout, func() { _ = process.Signal(unix.SIGKILL) })
@@ -174,7 +174,7 @@ func TestShim_ofAnotherBootIsGone(t *testing.T) {
 	}
 }
 
-// The number of a shim that is gone may be another process' by now.
+// The process ID of a shim that has ended may belong to another process by now.
 func TestShim_numberIsNotEnough(t *testing.T) {
 	shim := testShim(t)
 	state, process := start(t, shim, shell(t, "sleep 300"))
@@ -218,13 +218,13 @@ func TestShim_intentWithoutCommandIsStartedAgain(t *testing.T) {
 	ended(t, shim, process, ReasonUnknown)
 }
 
-// A filesystem of the machine does not answer, and the shim waits for it.
+// A filesystem of the machine hangs, and the shim waits for it.
 func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 	container := shell(t, "true")
-	container.Env = append(container.Env, "LONG="+strings.Repeat("x", 32<<20)) // it takes a while to hand over
+	container.Env = append(container.Env, "LONG="+strings.Repeat("x", 32<<20)) // large, so that handing it over is slow
 	var shim Shim
 	var err error
-	for tries := 0; err == nil; tries++ { // again where the shim was quicker than who is to catch it
+	for tries := 0; err == nil; tries++ { // again if the shim was quicker than the loop that must catch it
 		if tries == 50 {
 			t.Fatal("the shim was not caught")
 		}
@@ -255,7 +255,7 @@ func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 	ended(t, shim, process, ReasonError)
 }
 
-// stopChild stops the next process that this one starts, unless it is over before.
+// stopChild stops the next process that this one starts, unless over is closed before.
 func stopChild(over <-chan struct{}) {
 	for {
 		select {
@@ -267,7 +267,7 @@ func stopChild(over <-chan struct{}) {
 		for _, list := range lists {
 			data, _ := os.ReadFile(list) // the thread may have ended
 			for word := range strings.FieldsSeq(string(data)) {
-				// Before it is executed it is this process, which waits for it.
+				// Before its execve the child still is this program, which waits for it.
 				line, _ := os.ReadFile(filepath.Join("/proc", word, "cmdline"))
 				if pid, err := strconv.Atoi(word); err == nil && strings.HasSuffix(string(line), "\x00"+ChildCommand+"\x00") && unix.Kill(pid, unix.SIGSTOP) == nil {
 					return
@@ -393,7 +393,7 @@ func TestShim_inheritsNothingButWhatItIsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = errors.Join(read.Close(), write.Close()) }()
-	if _, err := unix.FcntlInt(write.Fd(), unix.F_SETFD, 0); err != nil { // as if it came from who started the host
+	if _, err := unix.FcntlInt(write.Fd(), unix.F_SETFD, 0); err != nil { // as if inherited from the program that started the host
 		t.Fatal(err)
 	}
 	_, process := start(t, shim, shell(t, "ls /proc/self/fd | tr '\\n' ' '"))

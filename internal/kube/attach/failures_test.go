@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// times answers the first calls of an RPC with an error, then no more.
+// times fails the first n calls of an RPC with an error.
 func times(n int32, rpc string, err error) func(context.Context, string, any) error {
 	var called atomic.Int32
 	return func(_ context.Context, name string, _ any) error {
@@ -139,7 +139,7 @@ func TestAttach_aPublishContextThatKubernetesCannotStoreIsAnError(t *testing.T) 
 	}
 	w.Delete(va)
 	w.gone("va")
-	w.published(nil) // what was published in spite of it is undone
+	w.published(nil) // what was published despite the error is undone
 }
 
 func TestAttach_replacesThePublishContextAsAWhole(t *testing.T) {
@@ -153,8 +153,8 @@ func TestAttach_replacesThePublishContextAsAWhole(t *testing.T) {
 	}
 }
 
-// Whatever the API server answers to any request, the volume is attached in the end,
-// then detached, and the object is deleted.
+// Any single request to the API server may fail: in the end the volume is attached, then
+// detached, and the object is deleted.
 func TestAttach_outlastsTheAPIServer(t *testing.T) {
 	resource := schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}
 	answers := map[string]error{

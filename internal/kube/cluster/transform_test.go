@@ -177,7 +177,7 @@ func TestReduce_doesNotShareLongerLists(t *testing.T) {
 	}
 }
 
-// BenchmarkReduce_memory tells the heap that an object takes, with and without.
+// BenchmarkReduce_memory measures the heap of an object, with and without Reduce.
 func BenchmarkReduce_memory(b *testing.B) {
 	kinds := map[string]func(int) Object{
 		"claim": func(i int) Object { return freshClaim(i) }, "volume": func(i int) Object { return freshVolume(i) },

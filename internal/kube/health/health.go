@@ -3,7 +3,7 @@
 // (alpha, feature gate CSIVolumeHealth). It replaces external-health-monitor. The
 // kubelet itself reads and reports the health that a node's driver reports.
 //
-// The driver's report is authoritative. A failed call is no information: the last
+// The driver's report is authoritative. A failed call carries no information: the last
 // known state stays. The controller writes a claim only if the report differs from
 // its status, so that a healthy volume never causes a write.
 package health

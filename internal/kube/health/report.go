@@ -83,7 +83,7 @@ func (c *Controller) get(ctx context.Context, handle string) ([]*csi.VolumeHealt
 	return health.GetHealthStatuses(), nil
 }
 
-// ended reports whether there is no error but the end of a context.
+// ended reports whether an error is nil or only that a context ended.
 func ended(ctx context.Context, err error) bool {
 	return err == nil || ctx.Err() != nil || errors.Is(err, context.Canceled)
 }

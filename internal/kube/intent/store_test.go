@@ -75,7 +75,7 @@ func (s *server) Update(ctx context.Context, object *corev1.ConfigMap, _ metav1.
 	arrived, release := s.arrived, s.release
 	s.arrived, s.release = nil, nil
 	s.mu.Unlock()
-	if arrived != nil { // on its way, whatever becomes of the sender
+	if arrived != nil { // in flight, even if the sender ends
 		close(arrived)
 		<-release
 	}
@@ -424,7 +424,7 @@ func TestRun_writesRemovalsBeforeItEnds(t *testing.T) {
 }
 
 // TestLoad_outrunsAWriteOfTheProcessBefore: a process dies, or loses its lease,
-// with a removal on its way; the next one has begun to act on the record.
+// with a removal in flight; the next one has begun to act on the intent.
 func TestLoad_outrunsAWriteOfTheProcessBefore(t *testing.T) {
 	api := newServer()
 	first := New[note](Options{ConfigMaps: api, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond}, nil, nil)

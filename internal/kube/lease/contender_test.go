@@ -64,7 +64,7 @@ func TestRun_aDeletedLeaseIsNotFree(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.fail(unreachable)
 		<-other.ended
-		synctest.Wait() // no renewal is on its way
+		synctest.Wait() // no renewal is in flight
 		s.remove(own)
 		s.fail(nil)
 		gone := time.Now()

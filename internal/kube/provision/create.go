@@ -37,7 +37,7 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	if left.Quarantine != "" {
 		// A person may have taken the record out.
 		if _, found, err := c.intents.Reread(ctx, string(uid)); err != nil || !found {
-			if err == nil { // a person knows what became of the volume: begin anew
+			if err == nil { // an administrator has handled the volume: begin again
 				c.drop(uid, left)
 				c.claimQueue.Add(string(uid))
 			}
@@ -241,7 +241,7 @@ func (c *Controller) recordOutcome(ctx context.Context, pvc *corev1.PersistentVo
 		shown = left.claimStub()
 	}
 	if ctx.Err() != nil {
-		return 0, err // the process ends: that is no failure of the claim
+		return 0, err // the process ends: that is not a failure of the claim
 	}
 	_ = c.failed(shown, class, err)
 	then := lifecycle.Retry

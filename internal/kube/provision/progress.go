@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// progress is what this process remembers of claims that have no volume yet.
-// Nothing in it is needed to be right: it saves calls and repeated messages.
+// progress is this process's memory of claims that have no volume yet.
+// Correctness does not depend on it: it saves calls and repeated messages.
 type progress struct {
 	mu    sync.Mutex
 	known map[types.UID]*step
@@ -19,13 +19,13 @@ type progress struct {
 // step is the memory of one claim.
 type step struct {
 	updated time.Time // when the watch last reported the claim
-	asked   time.Time // when the watch first reported what the claim asks for
+	asked   time.Time // when the watch first reported the claim's present request
 	// made is the driver's answer for which no PersistentVolume exists yet.
 	made *csi.Volume
 	// name is the volume's name that the claim has reserved.
 	name string
-	// untried is set while the record is this process's own and the driver was
-	// not called yet: then a refusal is all there is to know.
+	// untried is set while the intent is this process's own and the driver was
+	// not called yet: then a rejection proves that there is no volume.
 	untried bool
 	// refused is set while the API server has definitely refused every try of any
 	// process to create the PersistentVolume of the intent.
@@ -33,18 +33,18 @@ type step struct {
 	// done is set when the PersistentVolume exists and the cache does not show the
 	// claim as bound yet.
 	done bool
-	// slow and slowClass keep a claim from a class that the driver refused.
+	// slow and slowClass delay a claim whose class the driver rejected.
 	slow      time.Time
 	slowClass types.UID
-	// skipUntil is until when this node leaves a claim without a selected node to others.
+	// Until skipUntil this node leaves a claim without a selected node to other nodes.
 	skipUntil time.Time
 	// reported and reportedAt are the last event, which is repeated rarely.
 	reported   string
 	reportedAt time.Time
 }
 
-// update notes that the watch has reported the claim; changed is whether the claim asks
-// for something else than before.
+// update notes that the watch has reported the claim; changed says whether the claim
+// requests something else than before.
 func (s *step) update(now time.Time, changed bool) {
 	s.updated = now
 	if changed || s.asked.IsZero() {
@@ -56,8 +56,8 @@ func newProgress() *progress {
 	return &progress{known: map[types.UID]*step{}, names: map[string]types.UID{}}
 }
 
-// reserve gives a volume's name to a claim, unless another claim has it: the
-// driver would find the one's volume for the other. It returns the owner.
+// reserve reserves a volume's name for a claim, unless another claim has it: for the
+// second claim the driver would return the volume of the first. It returns the owner.
 func (p *progress) reserve(uid types.UID, name string) (owner types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *progress) reserve(uid types.UID, name string) (owner types.UID) {
 	return uid
 }
 
-// release gives up the name that a claim has reserved.
+// release releases the name that a claim has reserved.
 func (p *progress) release(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +86,7 @@ func (p *progress) releaseLocked(uid types.UID) {
 	}
 }
 
-// of returns a copy of what is known.
+// of returns a copy of a claim's step.
 func (p *progress) of(uid types.UID) step {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *progress) of(uid types.UID) step {
 	return step{}
 }
 
-// note changes what is known.
+// note changes a claim's step.
 func (p *progress) note(uid types.UID, change func(*step)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

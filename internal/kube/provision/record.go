@@ -66,7 +66,7 @@ func newRecord(
 	}, nil
 }
 
-// UnmarshalJSON refuses what is no record: a hand may have been at it.
+// UnmarshalJSON rejects invalid intents: a user may have edited the ConfigMap.
 func (r *record) UnmarshalJSON(text []byte) error {
 	type plain record
 	if err := json.Unmarshal(text, (*plain)(r)); err != nil {

@@ -262,8 +262,8 @@ func TestUncertain_theIntentOutlivesCodesThatSayNothing(t *testing.T) {
 	}
 }
 
-// TestUncertain_aPersonEndsTheSearch: what no repetition tells, an administrator
-// knows who has inspected the storage and removes the intent.
+// TestUncertain_aPersonEndsTheSearch: no retry resolves the outcome, but an administrator
+// who has inspected the storage can remove the intent.
 func TestUncertain_aPersonEndsTheSearch(t *testing.T) {
 	w := newWorld(t, newClass())
 	pvc := newClaim("a")

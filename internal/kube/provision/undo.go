@@ -71,8 +71,8 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	return 0, nil
 }
 
-// end forgets a record that leads to nothing any more. A claim that is there may
-// begin anew.
+// end removes an intent whose volume does not exist. If its claim still exists,
+// provisioning may start again.
 func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, left record) {
 	uid := left.Volume.Spec.ClaimRef.UID
 	c.drop(uid, left)

@@ -20,7 +20,7 @@ type Status struct {
 	Since time.Time
 	// Refusal is the error with which the kubelet refused the driver.
 	Refusal string
-	// Err is the reason why there is no socket.
+	// Err is the reason why the socket is missing.
 	Err error
 }
 

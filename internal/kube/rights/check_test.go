@@ -113,7 +113,7 @@ func TestCheck_namesTheMissingRightItsRolesAndNamespace(t *testing.T) {
 	}
 }
 
-// A right in the own namespace is not one in all of them.
+// A right in the driver's namespace does not extend to all namespaces.
 func TestCheck_namespacedRightsDoNotCountEverywhere(t *testing.T) {
 	a := &authorizer{own: []authorizationv1.ResourceRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}}
 	missing, err := a.checker(Central).Check(t.Context(), Events, Lease)

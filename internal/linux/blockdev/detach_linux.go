@@ -45,8 +45,8 @@ func (l *Loop) Detach() error {
 	return l.awaitGone()
 }
 
-// awaitGone waits for processes that only inspect devices (udev, a listing) and
-// takes the removal back when a process really uses the device.
+// awaitGone waits for processes that only inspect devices (udev, a listing), and
+// cancels the removal if a process keeps using the device.
 func (l *Loop) awaitGone() error {
 	for range releaseTries {
 		gone, err := l.gone()

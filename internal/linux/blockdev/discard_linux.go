@@ -19,7 +19,7 @@ var errDiscardStuck = errors.New("discard was turned off for this device number"
 // holes into the file. Off is for good, because the kernel demands that a new
 // limit be a multiple of the granularity, which is 0 then (Linux 6.18,
 // queue_max_discard_sectors_store); turning it on again is ErrPrecondition and
-// happens by attaching the file anew.
+// happens by attaching the file again.
 func (l *Loop) SetDiscard(on bool) error {
 	if l.Discard == on {
 		return nil

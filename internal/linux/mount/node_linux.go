@@ -20,7 +20,7 @@ type Node struct {
 	// (and is the first column of the mount table).
 	MountRoot bool
 	MountID   uint64
-	// Dir, Block and Symlink are its type; a plain file is none of them.
+	// Dir, Block and Symlink are its type; all are false for a regular file.
 	Dir, Block, Symlink bool
 	// Device is the device number of a Block node.
 	Device uint64

@@ -22,7 +22,7 @@ var (
 
 // find returns the volume's disk: errAbsent if there is none, errUnread if a disk
 // that could not be identified may be the volume's. Numbers of disks change, so it
-// is called anew for each step.
+// is called for each step.
 func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[string]string) (api.Disk, error) {
 	disks, err := e.host.Disks.List(ctx)
 	if err != nil {

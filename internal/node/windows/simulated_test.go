@@ -106,7 +106,7 @@ type step struct {
 
 func stageStep(m *machine) error { return m.engine.Stage(m.t.Context(), stageOf(volA, stagingA)) }
 
-// life is the way of a volume, and once more after it was attached anew.
+// life runs a volume's calls from stage to unstage, and again after another attachment.
 func life() []step {
 	return []step{
 		{"stage", func(m *machine) { m.attach(volA); m.attach(volB) }, stageStep, func(m *machine) { m.must(m.WriteFile(dataFile, 4096)) }},
@@ -358,7 +358,7 @@ func unstageWaitsForOpenFiles(t *testing.T) {
 	m.sound()
 }
 
-// Numbers of disks change when the machine starts again; the engine asks anew.
+// Disk numbers change when the machine restarts; the engine reads them again.
 func TestSimulated_afterAReboot(t *testing.T) {
 	m := newMachine(t)
 	m.attach(volB)

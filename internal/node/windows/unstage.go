@@ -92,7 +92,7 @@ func (e *Engine) removeStaging(ctx context.Context, staging string) error {
 }
 
 // offline takes the volume's disk offline, if this machine has it online. It finds
-// the disk anew: its number may have changed since the unmount.
+// the disk again: its number may have changed since the unmount.
 func (e *Engine) offline(ctx context.Context, volumeID, volume string) error {
 	disk, err := e.find(ctx, volumeID, nil)
 	if errors.Is(err, errAbsent) {

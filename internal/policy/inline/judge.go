@@ -120,7 +120,7 @@ func (c *check) find(mode Mode, rule Rule, violating []volume, text func(first v
 }
 
 // always records a violation of a rule without modes: pods are refused, and the
-// author of a template hears of it.
+// author of a template gets an event.
 func (c *check) always(rule Rule, violating []volume, text func(first volume) string) {
 	if c.object.isPod() {
 		c.find(Enforce, rule, violating, text)

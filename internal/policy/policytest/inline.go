@@ -151,7 +151,7 @@ func levels(enforce, warn, audit string) map[string]string {
 	return labels
 }
 
-// in wants a finding in each of some modes.
+// in checks for a finding in each of the given modes.
 func in(rule inline.Rule, volume string, modes ...inline.Mode) []InlineWant {
 	var want []InlineWant
 	for _, mode := range modes {

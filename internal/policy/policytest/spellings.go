@@ -4,9 +4,9 @@ package policytest
 
 import "github.com/holdfast-csi/holdfast/internal/policy"
 
-// Spelling is a path of a volume, and what it is.
+// Spelling is a path of a volume, and the class that the rule must give it.
 type Spelling struct {
-	Name string // what is special about it
+	Name string // how it differs from the usual spelling
 	Path string
 	Want policy.Verdict
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
 )
 
-// call is an RPC of v1 on its way.
+// call is an RPC of v1 in flight.
 type call struct {
 	session           *session
 	method            string // such as Mkdir

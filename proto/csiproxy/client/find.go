@@ -85,7 +85,7 @@ func (f finder) find(ctx context.Context) (*session, error) {
 	return nil, f.missing(ctx)
 }
 
-// missing says what is there instead of what is wanted.
+// missing describes the versions that are served instead of the wanted ones.
 func (f finder) missing(ctx context.Context) error {
 	found, groups := f.served(ctx)
 	wanted := strings.Join(f.wanted, ", ")

@@ -182,7 +182,7 @@ func TestDetach_ofADeviceInUseIsBusyUnlessForced(t *testing.T) {
 		t.Errorf("recorded %v", d.recorded)
 	}
 
-	// Attached again before the guest let go, it is the device that is there.
+	// Attached again before the guest released it, the device stays the same.
 	must(t, d.Attach(to(instanceB, volumeA)))
 	var was unix.Stat_t
 	must(t, unix.Fstat(int(holder.Fd()), &was))

@@ -276,7 +276,7 @@ type AttachmentStatus struct {
 	IOPerformance string `ec2:"ioPerformance"`
 }
 
-// InitializationDetails tells how far a restored volume is filled.
+// InitializationDetails reports how much of a restored volume is loaded.
 type InitializationDetails struct {
 	InitializationType string `ec2:"initializationType"`
 	Progress           *int64 `ec2:"progress"`

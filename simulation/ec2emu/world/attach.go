@@ -151,7 +151,7 @@ func (w *World) beginAttach(v *volume, i *instance, r *AttachVolumeRequest, hang
 	return a
 }
 
-// restless: a Xen instance may not have let go of a name that was just freed.
+// restless: a Xen instance may still use a name that was just freed.
 func (w *World) restless(i *instance, name string) bool {
 	rest := time.Duration(w.knobs.Attach.NameRest)
 	freed, ok := i.Freed[name]

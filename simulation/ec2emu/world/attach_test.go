@@ -236,7 +236,7 @@ func TestXen_namesOfBothKindsAreOne(t *testing.T) {
 		_, err := w.AttachVolume(&AttachVolumeRequest{VolumeID: second, InstanceID: instance, Device: "/dev/xvdf"})
 		wantCode(t, err, "InvalidParameterValue")
 		detach(t, w, first, instance, false)
-		// Too soon after: the guest has not let go of the name.
+		// Too soon after: the guest still uses the name.
 		attach(t, w, second, instance, "/dev/sdf")
 		time.Sleep(time.Hour)
 		if state := attachmentState(t, w, second, instance); state != attaching {

@@ -119,7 +119,7 @@ func (w *World) describeZone(z Zone) AvailabilityZone {
 	return item
 }
 
-// wanted reports whether one is among those named; none named is all.
+// wanted reports whether an item is among the named ones; an empty list names all.
 func wanted(named []string, one string) bool {
 	return len(named) == 0 || anyOf(named, func(n string) bool { return n == one })
 }

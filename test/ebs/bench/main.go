@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// settings are what the command line says.
+// settings are the values of the command line.
 type settings struct {
 	holdfast, emulator, reference string
 	workers                       int

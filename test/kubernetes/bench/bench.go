@@ -57,7 +57,7 @@ func on(ctx context.Context, s settings, measure func(context.Context, *bench) (
 	}
 	defer func() {
 		down := c.Down()
-		if err == nil && down == nil { // else the logs are wanted
+		if err == nil && down == nil { // else the report needs the logs
 			down = os.RemoveAll(dir)
 		} else {
 			say("logs and state are left in %s", dir)

@@ -163,7 +163,7 @@ func (l loop) detach() error {
 	return l.awaitFree()
 }
 
-// awaitFree waits until the kernel has let go of the file.
+// awaitFree waits until the kernel no longer uses the file.
 func (l loop) awaitFree() error {
 	return poll(2*time.Minute, l.path+" to be free: who has it open?", func() (bool, error) {
 		device, file, err := l.open()

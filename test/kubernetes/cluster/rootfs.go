@@ -26,7 +26,7 @@ func enterRoot(l layout, node string, binaries string) error {
 	if err := makeDirectories(root); err != nil {
 		return err
 	}
-	if err := bind(root, root); err != nil { // pivot_root wants a mount
+	if err := bind(root, root); err != nil { // pivot_root requires a mount
 		return err
 	}
 	if err := mountSystem(l, node); err != nil {

@@ -159,10 +159,10 @@ func (d *Deployment) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w\n%s", err, d.Report(ctx))
 }
 
-// Report tells of the release's pods: their state, their events, and the last
+// Report describes the release's pods: their state, their events, and the last
 // lines of their logs, also of the containers before.
 func (d *Deployment) Report(ctx context.Context) string {
-	// Also when it is the time that has run out.
+	// Also after ctx's deadline.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	var text strings.Builder

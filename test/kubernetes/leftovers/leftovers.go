@@ -87,7 +87,7 @@ func (w *Watch) check(t *testing.T) {
 	t.Errorf("left on the machine:\n%s", strings.Join(added, "\n"))
 }
 
-// foreign tells what is not of this test's cluster. Control groups and links of
+// foreign lists what does not belong to this test's cluster. Control groups and links of
 // another one have its ID, and the files of its loop devices are still there,
 // which those of a cluster that has been taken down are not. A process of no
 // cluster's control group belongs to another container.

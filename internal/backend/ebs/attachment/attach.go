@@ -259,7 +259,7 @@ func (r *run) send(ctx context.Context, name string, card *int32) error {
 		r.m.names.refuse(r.pair.instance, name)
 	case cloud.Uncertain(err):
 		r.m.names.extend(r.pair.instance, name)
-		// The request may still be on its way when its caller has left.
+		// The request may still be in flight when its caller has left.
 		r.m.remember(r.pair, func(k *memory) { k.attachSent, k.device, k.accepted = time.Now(), name, false })
 	default:
 		r.m.names.release(r.pair.instance, name)

@@ -171,7 +171,7 @@ func (m *model) call(number int, p pair, attach bool, timeout time.Duration) {
 			m.fail("call %d took %s with a timeout of %s", number, took, timeout)
 		}
 	})
-	synctest.Wait() // the call is on its way
+	synctest.Wait() // the call is in flight
 }
 
 func (m *model) judge(number int, p pair, want string, err error) {

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// While the last modification is optimizing, another change is
-// refused at once, with state, progress and time; what is so already and what
-// is on the way succeed.
+// While the last modification is optimizing, another change is rejected at once, with
+// state, progress and time. A request for the present state, or for that of the
+// modification, succeeds.
 func TestApply_whileOptimizing(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		must(t, c, Desired{Size: 20})
@@ -55,7 +55,7 @@ func TestApply_identicalTargetSucceeds(t *testing.T) {
 	})
 }
 
-// The cooldown is reported as what it is, with when it ends by both rules.
+// The error names the cooldown, and when it ends by both rules.
 func TestApply_cooldown(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		must(t, c, Desired{Size: 20})
@@ -75,8 +75,8 @@ func TestApply_cooldown(t *testing.T) {
 	})
 }
 
-// A modification that another process began is waited for if it brings what is
-// requested, and not begun again.
+// If another process began the requested modification, Apply waits for it and does
+// not begin a second one.
 func TestApply_joinsTheModificationOfAnother(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.modifies = 20 * time.Second
@@ -99,7 +99,7 @@ func TestApply_joinsTheModificationOfAnother(t *testing.T) {
 	})
 }
 
-// A modification that fails inside EC2 is reported as passing, and can be repeated.
+// A modification that fails inside EC2 is reported as a transient error; a retry works.
 func TestApply_failedModification(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.fails = true
@@ -114,8 +114,8 @@ func TestApply_failedModification(t *testing.T) {
 	})
 }
 
-// A lost answer of ModifyVolume is looked for; it is sent again only when EC2
-// certainly has not got it.
+// After a lost answer, Apply polls for the modification. It sends ModifyVolume again
+// only when EC2 certainly has not received it.
 func TestApply_lostAnswer(t *testing.T) {
 	for _, executed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("executed=%t", executed), func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestApply_lostAnswer(t *testing.T) {
 	}
 }
 
-// A lost answer, and EC2 does not show for some seconds that it has got the call.
+// An answer is lost, and EC2 shows the modification only some seconds later.
 func TestApply_lostAnswerAndALateEC2(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.lose = func(action string) bool { return action == "ModifyVolume" && e.count("ModifyVolume") == 1 }

@@ -130,7 +130,7 @@ func (c *credentialsCache) Retrieve(ctx context.Context) (aws.Credentials, error
 	return got, err
 }
 
-// forget makes the next call fetch credentials anew.
+// forget makes the next call fetch new credentials.
 func (c *credentialsCache) forget() {
 	if cache, ok := c.inner.(*aws.CredentialsCache); ok {
 		cache.Invalidate()

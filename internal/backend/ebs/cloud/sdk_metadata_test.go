@@ -55,8 +55,8 @@ func TestSDK_readsMetadataWithATokenAndWithout(t *testing.T) {
 	}
 }
 
-// TestSDK_givesUpOnMetadataOutOfReach is in virtual time: where no answer to a
-// request for a token comes back, the SDK takes its 5 s and then says so.
+// TestSDK_givesUpOnMetadataOutOfReach runs in virtual time: without an answer to the
+// request for a token, the SDK returns an error after 5 s.
 func TestSDK_givesUpOnMetadataOutOfReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := metadataClient(t, ec2emu.Metadata{HopLimit: ec2emu.HopHang, TokensRequired: true})

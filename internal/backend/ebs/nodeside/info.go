@@ -56,7 +56,7 @@ func (i *identity) id(ctx context.Context) (string, error) {
 	return instance.ID, err
 }
 
-// info counts anew each time: interfaces and volumes of others come and go.
+// info counts again at each call: interfaces and other programs' volumes come and go.
 // foreign are the EBS volumes that are attached and not the driver's.
 func (i *identity) info(instance metadata.Instance, foreign int) backend.NodeInfo {
 	limit := limits.Compute(i.config, limits.Facts{

@@ -46,7 +46,7 @@ func TestFormatMark_isValidOnlyInItsAttachment(t *testing.T) {
 		m.wantMark(m.node(), volumeA, mark) // after a restart
 	}
 	// Unstaged and staged again, it is the same attachment still: an mkfs that
-	// was interrupted is made anew.
+	// was interrupted is formatted again.
 	m.must(n.CloseDevice(t.Context(), volumeA))
 	m.must(m.open(n, volumeA).Release())
 	m.wantMark(n, volumeA, interrupted)

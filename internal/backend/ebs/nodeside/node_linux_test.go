@@ -66,7 +66,7 @@ func TestOpenDevice_rejectsAnInvalidVolumeID(t *testing.T) {
 	}
 }
 
-// A device that comes a moment after the attachment is waited for.
+// OpenDevice waits for a device that appears shortly after the attachment.
 func TestOpenDevice_waitsForADiskThatIsPluggedMeanwhile(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -81,12 +81,12 @@ func TestOpenDevice_waitsForADiskThatIsPluggedMeanwhile(t *testing.T) {
 	if device := m.open(n, volumeA); device.Number != hidden.loop.Number {
 		t.Fatalf("device %+v", device)
 	}
-	if took := time.Since(started); took > 30*time.Second { // and is not found by a last look after a minute
+	if took := time.Since(started); took > 30*time.Second { // and not only at the last poll, after a minute
 		t.Fatalf("took %s", took)
 	}
 }
 
-// The node of a disk is there a moment before /sys/block has the disk.
+// The device node of a disk may exist shortly before /sys/block has the disk.
 func TestOpenDevice_waitsWhenTheNodeComesFirst(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -101,7 +101,7 @@ func TestOpenDevice_waitsWhenTheNodeComesFirst(t *testing.T) {
 	m.open(n, volumeA)
 }
 
-// Many wait with one watch, and each gets its own disk.
+// Concurrent callers share one watch, and each gets its own disk.
 func TestOpenDevice_servesManyThatWait(t *testing.T) {
 	m := newMachine(t)
 	n := m.node(func(o *Options) { o.Wait = time.Minute })
@@ -142,7 +142,7 @@ func TestOpenDevice_waitsNoLongerThanItsBoundAndItsCaller(t *testing.T) {
 	}
 }
 
-// What must not be opened under a volume's name.
+// Files that must not be opened under a volume's name.
 func TestOpenDevice_refusesWhatIsNotTheVolumesOwnNode(t *testing.T) {
 	node := func(m *machine) string { return filepath.Join(m.dev, "nvme1n1") }
 	tests := []struct {

@@ -33,7 +33,7 @@ type Rules struct {
 	volume, snapshot []wanted
 }
 
-// wanted is a tag that a user asks for.
+// wanted is a tag that a user requests.
 type wanted struct {
 	key   string
 	value value
@@ -134,7 +134,7 @@ func (r *Rules) addExtraVolume(extra map[string]string) error {
 	return nil
 }
 
-// excuse makes a warning of an error, if that is wanted.
+// excuse turns an error into a warning, if the parameters ask for that.
 func (r *Rules) excuse(what string, err error) error {
 	err = fmt.Errorf("%s: %w", what, err)
 	if !r.warn {

@@ -191,7 +191,7 @@ func TestDirectory_listsMoreThanABuffer(t *testing.T) {
 		must(t, root.Mkdir(name))
 		want = append(want, name)
 	}
-	for range 2 { // the second list begins anew
+	for range 2 { // the second list starts from the beginning
 		list, err := root.List()
 		must(t, err)
 		var got []string

@@ -12,7 +12,7 @@ import (
 // fakeObject is an object of COM made in Go: an IDispatch whose members are
 // functions, or an IEnumVARIANT over other objects. It counts its references.
 type fakeObject struct {
-	vtable  *[7]uintptr // first, as COM wants it
+	vtable  *[7]uintptr // first, as COM requires
 	refs    atomic.Int32
 	world   *fakeWorld
 	name    string

@@ -15,7 +15,7 @@ type files struct{}
 
 // A held directory may be listed, entered and asked about. Others may use it,
 // but as long as it is held neither it nor what it lies in can be renamed or
-// removed: there is no FILE_SHARE_DELETE.
+// removed: the share mode lacks FILE_SHARE_DELETE.
 const (
 	directoryRights = windows.FILE_LIST_DIRECTORY | windows.FILE_TRAVERSE | windows.FILE_READ_ATTRIBUTES | windows.SYNCHRONIZE
 	directoryShare  = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE

@@ -147,8 +147,8 @@ func TestCheck_isAsStrictAsBbolt(t *testing.T) {
 				continue
 			}
 			fine++
-			// bbolt's Check wants the headers of both meta pages, which its other
-			// code does not read and the next commits write anew.
+			// bbolt's Check reads the headers of both meta pages, which its other
+			// code does not read and the next commits overwrite.
 			for _, at := range []int{0, max(options.PageSize, 1024)} {
 				if options.PageSize == 0 {
 					at *= 4

@@ -83,8 +83,8 @@ func runChild(spec, status *os.File) (int, error) {
 	return endOf(ended).ExitCode, nil
 }
 
-// endWithParent covers the instant between the birth of this process and its
-// asking for the parent-death signal: the pipe's end tells as well.
+// endWithParent covers the time between the start of this process and its request
+// for the parent-death signal: the end of the pipe means that the parent has ended.
 func endWithParent(spec *os.File) {
 	_, _ = io.Copy(io.Discard, spec)
 	os.Exit(128 + int(unix.SIGKILL))
