@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,10 +22,12 @@ type Process struct {
 	start uint64
 	file  *os.File
 
-	mu     sync.Mutex
-	closed bool
-	// waiters has the file of each call of Wait: they would share the deadline of one.
-	waiters map[*os.File]bool
+	closed atomic.Bool
+	watch  sync.Once
+	// ended is closed when the process has ended or the pidfd is closed; failure is nil
+	// in the first case.
+	ended   chan struct{}
+	failure error
 }
 
 // Find opens the process with a process ID and a start time (Stat.Start; 0 if that is
@@ -55,7 +57,7 @@ func unlessGone(err error) error {
 // New takes over a pidfd.
 func New(descriptor, pid int) *Process {
 	_ = unix.SetNonblock(descriptor, true) // the runtime's poller waits for it, not a thread
-	return &Process{pid: pid, file: os.NewFile(uintptr(descriptor), "pidfd"), waiters: map[*os.File]bool{}}
+	return &Process{pid: pid, file: os.NewFile(uintptr(descriptor), "pidfd"), ended: make(chan struct{})}
 }
 
 // PID is the process ID, for messages and records.
@@ -67,87 +69,48 @@ func (p *Process) Start() uint64 { return p.start }
 // Wait returns nil when the process has ended, the context's error if that ends
 // first, and os.ErrClosed after Close.
 func (p *Process) Wait(ctx context.Context) error {
-	waiter, err := p.newWaiter()
-	if err != nil {
-		return p.explain(err)
-	}
-	defer p.closeWaiter(waiter)
-	defer context.AfterFunc(ctx, func() { interrupt(waiter) })()
-	if err = untilEnd(waiter); err != nil && ctx.Err() != nil {
+	select {
+	case <-p.end():
+		return p.outcome()
+	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return p.explain(err)
 }
 
 // WaitUntilClosed is Wait that only Close ends before the process.
 func (p *Process) WaitUntilClosed() error {
-	waiter, err := p.newWaiter()
-	if err != nil {
-		return p.explain(err)
-	}
-	defer p.closeWaiter(waiter)
-	return p.explain(untilEnd(waiter))
+	<-p.end()
+	return p.outcome()
 }
 
-func (p *Process) explain(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case p.isClosed():
-		return os.ErrClosed
-	}
-	return fmt.Errorf("wait for process %d: %w", p.pid, err)
+// end returns a channel that is closed with the process or the pidfd. One goroutine
+// waits for all callers, so that a wait needs no descriptor of its own.
+func (p *Process) end() <-chan struct{} {
+	p.watch.Do(func() {
+		go func() {
+			defer close(p.ended)
+			p.failure = p.untilEnd()
+		}()
+	})
+	return p.ended
 }
 
-func untilEnd(waiter *os.File) error {
-	connection, err := waiter.SyscallConn()
+func (p *Process) untilEnd() error {
+	connection, err := p.file.SyscallConn()
 	if err != nil {
 		return err
 	}
 	return connection.Read(hasEnded)
 }
 
-// interrupt ends the call of Wait that has a file.
-func interrupt(waiter *os.File) { _ = waiter.SetReadDeadline(time.Unix(1, 0)) }
-
-// newWaiter returns the file of a call of Wait, which Close interrupts.
-func (p *Process) newWaiter() (*os.File, error) {
-	waiter, err := p.duplicate()
-	if err != nil {
-		return nil, err
+func (p *Process) outcome() error {
+	switch {
+	case p.failure == nil:
+		return nil
+	case p.closed.Load():
+		return os.ErrClosed
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, errors.Join(os.ErrClosed, waiter.Close())
-	}
-	p.waiters[waiter] = true
-	return waiter, nil
-}
-
-func (p *Process) isClosed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.closed
-}
-
-func (p *Process) closeWaiter(waiter *os.File) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.waiters, waiter)
-	_ = waiter.Close()
-}
-
-// duplicate gives a call of Wait a file, and so a deadline, of its own.
-func (p *Process) duplicate() (waiter *os.File, err error) {
-	err = p.control(func(descriptor int) error {
-		copied, err := unix.FcntlInt(uintptr(descriptor), unix.F_DUPFD_CLOEXEC, 0)
-		if err == nil {
-			waiter = os.NewFile(uintptr(copied), "pidfd")
-		}
-		return err
-	})
-	return waiter, err
+	return fmt.Errorf("wait for process %d: %w", p.pid, p.failure)
 }
 
 // hasEnded reports whether the process of a pidfd has ended: the pidfd is readable then.
@@ -185,12 +148,7 @@ func (p *Process) control(do func(descriptor int) error) error {
 
 // Close closes the pidfd and ends all calls of Wait; the process continues.
 func (p *Process) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for waiter := range p.waiters {
-		interrupt(waiter)
-	}
+	p.closed.Store(true)
 	return p.file.Close()
 }
 

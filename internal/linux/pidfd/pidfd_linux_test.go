@@ -66,6 +66,30 @@ func TestClose_endsEveryWait(t *testing.T) {
 	}
 }
 
+// A host without free descriptors sees the end of what it started.
+func TestWait_needsNoDescriptor(t *testing.T) {
+	_, p := running(t)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.Wait(t.Context()) }()
+	signalled := p.Signal(unix.SIGKILL)
+	err := <-ended
+	if restored := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); restored != nil {
+		t.Fatal(restored)
+	}
+	if err != nil || signalled != nil {
+		t.Errorf("wait: %v, signal: %v", err, signalled)
+	}
+}
+
 func TestFind_onlyTheProcessOfTheStartTime(t *testing.T) {
 	command, p := running(t)
 	stat, err := StatOf(strconv.Itoa(p.PID()))
