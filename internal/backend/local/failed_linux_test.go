@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
@@ -94,6 +95,18 @@ func wantOnlyTeardown(t *testing.T, pool *Pool, id string) {
 	wantClosed(t, pool, id)
 }
 
+// wantNoTransactions checks what shows a stop of writes on Linux before 6.15, whose
+// ext4 has no mount option for it.
+func wantNoTransactions(t *testing.T, dir string, refused bool) {
+	t.Helper()
+	open, err := os.Open(dir)
+	must(t, err)
+	defer func() { must(t, open.Close()) }()
+	if got := mount.RefusesTransaction(open); got != refused {
+		t.Errorf("%s refuses transactions: %v; want %v", dir, got, refused)
+	}
+}
+
 func wantClosed(t *testing.T, pool *Pool, id string) {
 	t.Helper()
 	devices, err := pool.Devices(t.Context(), id)
@@ -124,7 +137,11 @@ func TestDeadPool_isTakenDownAndComesBack(t *testing.T) {
 				volume := create(t, pool, spec("one", 8*mebibyte))
 				must(t, openDevice(t, pool, backend.DeviceRequest{VolumeID: volume.ID, Keep: true}).Release())
 				must(t, unix.Syncfs(descriptor(pool.top)))
+				wantNoTransactions(t, d.dir, false)
 				d.goingDown()
+				if fsType == "ext4" { // an xfs that is shut down cannot be opened
+					wantNoTransactions(t, d.dir, true)
+				}
 				if restart {
 					shut(t, pool)
 					pool = open(t, Options{Pool: dir})
@@ -240,6 +257,7 @@ func TestReadOnlyPool_thatIsWrittenToAgainKeepsItsPromises(t *testing.T) {
 					stop(d)
 				} else {
 					stop(d)
+					wantNoTransactions(t, d.dir, true)
 					wantReadOnly(t, pool)
 					shut(t, pool)
 				}

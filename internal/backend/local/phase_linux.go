@@ -98,7 +98,7 @@ func (p *Pool) setFailure(err error) {
 
 // stateOf reads the room of the pool's filesystem and whether it takes writes.
 // The flag of statfs(2) does not show an ext4 that stopped writes after an error
-// or a shutdown; its options do (Linux 6.15, ext4_show_options).
+// or a shutdown.
 func (p *Pool) stateOf() (room, error) {
 	now, err := roomOf(p.top)
 	if err != nil || now.readOnly {
@@ -113,7 +113,7 @@ func (p *Pool) stateOf() (room, error) {
 		return now, err
 	}
 	if entry := mount.ByID(table, stat.Mnt_id); entry != nil {
-		now.readOnly = mount.HasOption(entry.VFSOptions, "emergency_ro") || mount.HasOption(entry.VFSOptions, "shutdown")
+		now.readOnly = mount.StoppedWrites(entry, p.top)
 	}
 	return now, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,9 +25,11 @@ type State struct {
 // cannot be read any more, as after the shutdown of an xfs.
 func (n *Node) FilesystemState() (State, error) {
 	var state State
-	if err := n.readRoot(); err != nil {
+	dir, err := n.readRoot()
+	if err != nil {
 		return state, err
 	}
+	defer func() { _ = dir.Close() }()
 	table, err := Table()
 	if err != nil {
 		return state, err
@@ -35,8 +38,7 @@ func (n *Node) FilesystemState() (State, error) {
 	if entry == nil {
 		return state, nil
 	}
-	superReadOnly := HasOption(entry.VFSOptions, "ro") || HasOption(entry.VFSOptions, "emergency_ro") || HasOption(entry.VFSOptions, "shutdown")
-	state.ForcedReadOnly = superReadOnly && !HasOption(entry.Options, "ro")
+	state.ForcedReadOnly = !HasOption(entry.Options, "ro") && StoppedWrites(entry, dir)
 	device, err := n.FilesystemDevice()
 	if err != nil {
 		return state, err
@@ -45,16 +47,57 @@ func (n *Node) FilesystemState() (State, error) {
 	return state, nil
 }
 
-func (n *Node) readRoot() error {
+func (n *Node) readRoot() (*os.File, error) {
 	dir, err := n.OpenDir()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = dir.Readdirnames(1)
-	if errors.Is(err, io.EOF) {
-		err = nil
+	if _, err = dir.Readdirnames(1); err != nil && !errors.Is(err, io.EOF) {
+		return nil, errors.Join(err, dir.Close())
 	}
-	return errors.Join(err, dir.Close())
+	return dir, nil
+}
+
+// StoppedWrites reports whether the filesystem of a mount takes no writes: it is
+// read-only, or the kernel has stopped writes after an error or a shutdown. The
+// directory is one of the filesystem. An ext4 shows that in its options since Linux
+// 6.15 (ext4_show_options); before, only what starts a transaction finds out.
+func StoppedWrites(entry *mountinfo.Info, dir *os.File) bool {
+	for _, option := range []string{"ro", "emergency_ro", "shutdown"} {
+		if HasOption(entry.VFSOptions, option) {
+			return true
+		}
+	}
+	return entry.FSType == "ext4" && !kernelShowsStop() && RefusesTransaction(dir)
+}
+
+// kernelShowsStop reports a Linux of 6.15 or later.
+func kernelShowsStop() bool {
+	var name unix.Utsname
+	var major, minor int
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	_, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor)
+	return err == nil && (major > 6 || major == 6 && minor >= 15)
+}
+
+// missingAttribute is an extended attribute that no file has.
+const missingAttribute = "trusted.holdfast.missing"
+
+// RefusesTransaction reports whether the filesystem of a directory fails to start a
+// transaction. It has the filesystem remove an attribute that the directory lacks,
+// which changes nothing. A frozen filesystem blocks the call until it is thawed.
+func RefusesTransaction(dir *os.File) bool {
+	connection, err := dir.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var refusal error
+	err = connection.Control(func(descriptor uintptr) {
+		refusal = unix.Fremovexattr(int(descriptor), missingAttribute) //nolint:gosec // a descriptor is small
+	})
+	return err == nil && (errors.Is(refusal, unix.EROFS) || errors.Is(refusal, unix.EIO))
 }
 
 // errorCount reads the counters of sysfs: ext4's errors_count, and the device
