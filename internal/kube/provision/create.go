@@ -279,16 +279,27 @@ func (c *Controller) recordOutcome(ctx context.Context, pvc *corev1.PersistentVo
 // quarantine keeps the intent of a volume that may exist and that the driver can
 // neither create again nor name, or that has no PersistentVolume and may hold data.
 func (c *Controller) quarantine(ctx context.Context, left record, err error) (time.Duration, error) {
-	if left.Quarantine != err.Error() {
-		left.Quarantine = err.Error()
-		if c.progress.of(left.Volume.Spec.ClaimRef.UID).made == nil { // else the error says what to do
-			c.warn(left.claimStub(), reasonCleanupFailed,
-				"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
-				left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Intents)
-		}
-		if err := c.intents.Put(ctx, string(left.Volume.Spec.ClaimRef.UID), left); err != nil {
-			return 0, err
-		}
+	if left.Quarantine == err.Error() {
+		return c.options.SlowRetry, nil
+	}
+	uid := left.Volume.Spec.ClaimRef.UID
+	current, found, rereadErr := c.intents.Reread(ctx, string(uid)) // another process may have marked it
+	switch {
+	case rereadErr != nil:
+		return 0, rereadErr
+	case !found: // an administrator knows what became of the volume
+		c.drop(uid, left)
+		c.claimQueue.Add(string(uid))
+		return 0, nil
+	}
+	current.Quarantine, current.Unsaved = err.Error(), current.Unsaved && left.Unsaved
+	if c.progress.of(uid).made == nil { // else the error says what to do
+		c.warn(left.claimStub(), reasonCleanupFailed,
+			"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
+			left.Volume.Name, uid, c.env.Intents)
+	}
+	if err := c.intents.Put(ctx, string(uid), current); err != nil {
+		return 0, err
 	}
 	return c.options.SlowRetry, nil
 }

@@ -1,7 +1,10 @@
 package provision
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,4 +215,74 @@ func TestDeployment_theNextInstanceIsRecordedBeforeItsCall(t *testing.T) {
 	stop()
 	w.run(w.withInstance("n2", onNodes("n2")))
 	w.settled(1)
+}
+
+// started makes a central process with the driver of a node that has read the intents
+// and acts only when the test calls it.
+func (w *world) started(instance string) *Controller {
+	w.t.Helper()
+	env, o := w.NewEnv(), Options{ForgetAfter: time.Millisecond, SlowRetry: time.Hour}
+	env.DriverNode = instance
+	central()(env, &o)
+	c := New(env, o)
+	env.Set.Start(w.Context())
+	if err := env.Set.Wait(w.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := c.intents.Load(w.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	go func() { _ = c.intents.Run(w.Context()) }()
+	return c
+}
+
+// TestDeployment_theMarkOfAnotherProcessStays: a central process has read the intent of
+// a node whose process still ends. The node marks the intent and creates the
+// PersistentVolume, which an administrator retains and deletes with the claim. The
+// intent that the central process has in memory lacks the mark.
+func TestDeployment_theMarkOfAnotherProcessStays(t *testing.T) {
+	for name, instance := range map[string]string{"of the same instance": "n1", "of another instance": "n2"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := nodesWorld(t, newClass(waitForConsumer), "n1", "n2")
+			asN1 := func(env *cluster.Env, o *Options) { onNodes("n1")(env, o); env.DriverNode = "n1" }
+			w.crashAs("create/called", asN1, func() { w.Add(newClaim("a", onNode("n1"))) })
+			c := w.started(instance)
+			w.changeIntents(func(text string) string { return strings.Replace(text, `"unsaved":true,`, "", 1) })
+			w.Delete(newClaim("a"))
+			left, ok := c.intents.Get("uid-a")
+			if !ok || !left.Unsaved {
+				t.Fatalf("the intent in memory: %+v, %t", left, ok)
+			}
+			if _, err := c.resume(w.Context(), nil, left); err != nil {
+				t.Fatal(err)
+			}
+			w.retained("a")
+			w.volumeStays()
+		})
+	}
+}
+
+// TestDeployment_aQuarantineKeepsTheChangesOfAnotherProcess: the quarantined intent has
+// the mark and the instance that another process added.
+func TestDeployment_aQuarantineKeepsTheChangesOfAnotherProcess(t *testing.T) {
+	w := nodesWorld(t, newClass(waitForConsumer), "n1", "n2")
+	asN1 := func(env *cluster.Env, o *Options) { onNodes("n1")(env, o); env.DriverNode = "n1" }
+	w.crashAs("create/called", asN1, func() { w.Add(newClaim("a", onNode("n1"))) })
+	c := w.started("n1")
+	w.changeIntents(func(text string) string {
+		text = strings.Replace(text, `"unsaved":true,`, "", 1)
+		return strings.Replace(text, `"instances":["n1"]`, `"instances":["n1","n2"]`, 1)
+	})
+	left, _ := c.intents.Get("uid-a")
+	if _, err := c.quarantine(w.Context(), left, errors.New("the driver cannot tell")); err != nil {
+		t.Fatal(err)
+	}
+	stored, found, err := c.intents.Reread(w.Context(), "uid-a")
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	if stored.Quarantine == "" || stored.Unsaved || !slices.Equal(stored.Instances, []string{"n1", "n2"}) {
+		t.Errorf("quarantine %q, unsaved %t, instances %q", stored.Quarantine, stored.Unsaved, stored.Instances)
+	}
 }

@@ -113,24 +113,29 @@ func (c *Controller) nodeOf(left record) string {
 }
 
 // addInstance records durably that this process's instance of the driver is about to be
-// sent the request of an intent that another one was sent before. ok is false if an
-// administrator has removed the intent.
+// sent the request of an intent that another one was sent before. It returns the intent
+// as it is stored: the process that left it may have marked it since Load. ok is false
+// if an administrator has removed the intent.
 func (c *Controller) addInstance(ctx context.Context, left record) (added record, ok bool, err error) {
-	if left.Instances == nil {
-		left.Instances = []string{""} // an earlier version did not record it
-	}
 	if slices.Contains(left.Instances, c.env.DriverNode) {
 		return left, true, nil
 	}
 	uid := string(left.Volume.Spec.ClaimRef.UID)
-	if _, found, err := c.intents.Reread(ctx, uid); err != nil || !found {
+	current, found, err := c.intents.Reread(ctx, uid)
+	if err != nil || !found {
 		return left, false, err
 	}
-	left.Instances = append(slices.Clone(left.Instances), c.env.DriverNode)
-	if err := c.intents.Put(ctx, uid, left); err != nil {
-		return left, true, fmt.Errorf("record that volume %q is created by this instance of the driver: %w", left.Volume.Name, err)
+	if current.Instances == nil {
+		current.Instances = []string{""} // an earlier version did not record it
 	}
-	return left, true, nil
+	if slices.Contains(current.Instances, c.env.DriverNode) {
+		return current, true, nil
+	}
+	current.Instances = append(slices.Clone(current.Instances), c.env.DriverNode)
+	if err := c.intents.Put(ctx, uid, current); err != nil {
+		return current, true, fmt.Errorf("record that volume %q is created by this instance of the driver: %w", left.Volume.Name, err)
+	}
+	return current, true, nil
 }
 
 // sentElsewhere reports whether the request of an intent may have been sent to
