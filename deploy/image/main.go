@@ -100,7 +100,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// writeFile gives the file its name only when it is complete.
+// writeFile writes a file, and renames it to its name when it is complete.
 func writeFile(path string, write func(io.Writer) error) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {

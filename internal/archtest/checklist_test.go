@@ -91,7 +91,7 @@ func checkCell(tests []testFunction, cell string) (wrong []string) {
 	return wrong
 }
 
-// readChecklist gives the last cells of the table's rows by their identifier.
+// readChecklist returns the last cells of the table's rows by their identifier.
 func readChecklist(t *testing.T, name string) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile("../../" + name)

@@ -95,14 +95,14 @@ type Controller interface {
 // ParameterNormalizer is a Controller whose parameters may be spelled in several
 // ways. The guard normalizes first; everything else sees the result.
 type ParameterNormalizer interface {
-	// NormalizeParameters gives each key its one spelling. Two keys that become
+	// NormalizeParameters changes each key to its one spelling. Two keys that become
 	// one are ErrInvalid. It changes neither map.
 	NormalizeParameters(parameters, mutable map[string]string) (map[string]string, map[string]string, error)
 }
 
 // Sizer is a Controller whose bounds of size depend on the parameters.
 type Sizer interface {
-	// Sizes gives the smallest and largest size in bytes; 0 leaves that of Traits.
+	// Sizes returns the smallest and largest size in bytes; 0 leaves that of Traits.
 	Sizes(parameters, mutable map[string]string) (minimum, maximum int64, err error)
 }
 

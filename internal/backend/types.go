@@ -21,7 +21,7 @@ const (
 	SingleNodeMultiWriter
 )
 
-// String gives the name that CSI has for the mode.
+// String returns the name that CSI has for the mode.
 func (m AccessMode) String() string {
 	switch m {
 	case SingleNodeWriter:

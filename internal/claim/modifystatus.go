@@ -21,7 +21,7 @@ func ModifySecret(volume *corev1.PersistentVolume) *corev1.SecretReference {
 	return volume.Spec.CSI.ControllerExpandSecretRef
 }
 
-// MutableParameters are a VolumeAttributesClass's, with the names of claim and
+// MutableParameters returns a VolumeAttributesClass's parameters, with the names of claim and
 // volume where the driver needs them.
 func MutableParameters(class map[string]string, pvc *corev1.PersistentVolumeClaim, volume string, extraMetadata bool) map[string]string {
 	parameters := maps.Clone(class)
@@ -37,8 +37,8 @@ func MutableParameters(class map[string]string, pvc *corev1.PersistentVolumeClai
 	return parameters
 }
 
-// PendModify writes into a claim that the class it names does not exist. What
-// was tried before stays on record.
+// PendModify writes into a claim's status that its class does not exist. The class that
+// was tried before stays in the status.
 func PendModify(pvc *corev1.PersistentVolumeClaim) {
 	modifyStatus(pvc).Status = corev1.PersistentVolumeClaimModifyVolumePending
 }

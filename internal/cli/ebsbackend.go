@@ -19,8 +19,8 @@ import (
 
 const backendEBS = "ebs"
 
-// openEBS makes the halves that the mode needs. A node makes no client of EC2,
-// so it needs neither credentials nor a way there.
+// openEBS opens the halves that the mode needs. A node makes no client of EC2,
+// so it needs neither credentials nor network access to it.
 func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 	if err := c.ebs.check(); err != nil {
 		return openBackend{}, err
@@ -126,8 +126,8 @@ func (e *ebsConfig) regionOfNode(c driverConfig) func(context.Context) (string, 
 	}
 }
 
-// thisNode reads this machine's Node object. It connects for each question:
-// there is one in a process's life, or one for each count of interfaces.
+// thisNode reads this machine's Node object. It connects for each request:
+// a process makes one, or one for each count of interfaces.
 type thisNode struct{ kubeconfig, name, userAgent string }
 
 func (n thisNode) Node(ctx context.Context) (providerID string, labels map[string]string, err error) {

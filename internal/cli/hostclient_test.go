@@ -225,7 +225,7 @@ func TestGet_withoutAHostSaysHowToStartOne(t *testing.T) {
 	}
 }
 
-// lines gives the test each line of a command's output.
+// lines sends each line of a command's output to the test.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -302,7 +302,7 @@ func (a *applier) addNamespace(name string) error {
 	return a.tx.Namespaces().Put(name, namespace)
 }
 
-// assignDefault gives claims that wait for a class the default one, when that
+// assignDefault sets the default class of claims that wait for one, when that
 // has come (KEP 3333).
 func (a *applier) assignDefault(changes []*change) error {
 	came := slices.ContainsFunc(changes, func(c *change) bool {

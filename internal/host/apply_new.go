@@ -53,8 +53,8 @@ func finalizersOf(kind string) []string {
 	return nil
 }
 
-// keepStatus gives an object what is not the user's: everything but its name,
-// labels, annotations and spec.
+// keepStatus copies to an object the stored fields that a user cannot set: all but
+// name, labels, annotations and spec.
 func keepStatus(object, stored store.Object) {
 	object.SetUID(stored.GetUID())
 	object.SetResourceVersion(stored.GetResourceVersion())

@@ -63,7 +63,7 @@ func changesOf(kind string) changes {
 	return nil
 }
 
-// inherit gives the object what it does not name itself: what the host has
+// inherit copies to the object the fields that it does not set itself: what the host has
 // filled in since, and what its volume has become.
 func (m *merger) inherit(before store.Object) {
 	switch given := m.merged.(type) {

@@ -94,7 +94,7 @@ func waiting(format string, arguments ...any) finding {
 	return finding{err: fmt.Errorf(format, arguments...), waits: true}
 }
 
-// chooseClass gives a claim that names no class the default one. The finding is
+// chooseClass sets the default class of a claim that names none. The finding is
 // nil when the claim has a class, and that class exists.
 func (s *state) chooseClass(pvc *corev1.PersistentVolumeClaim) *finding {
 	if name := pvc.Spec.StorageClassName; name != nil {

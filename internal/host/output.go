@@ -63,7 +63,7 @@ func (p *prefixer) flush() {
 	}
 }
 
-// broadcast gives every signal to every container that runs.
+// broadcast sends every signal to every container that runs.
 type broadcast struct {
 	mu          sync.Mutex
 	subscribers []chan os.Signal

@@ -39,7 +39,7 @@ func instanceOf(status plugins.DriverStatus) api.DriverInstance {
 	}
 }
 
-// addUnit gives a unit to the driver of its name, or lists it by itself.
+// addUnit adds a unit to the driver of its name, or lists it by itself.
 func addUnit(drivers []api.Driver, status supervise.Status) []api.Driver {
 	unit := &api.DriverUnit{
 		File: status.File, State: string(status.State), Since: status.Since, PID: status.PID,

@@ -35,7 +35,7 @@ const (
 // ErrServed says that another process serves the socket.
 var ErrServed = errors.New("another process serves this socket")
 
-// Path gives the file of a CSI endpoint, unix:///dir/name.sock; unix:/dir/name.sock
+// Path returns the file of a CSI endpoint, unix:///dir/name.sock; unix:/dir/name.sock
 // and a plain path mean the same. The name must end in .sock (CSI spec 1.13).
 // On Windows unix://C:\dir\name.sock and unix:///C:/dir/name.sock are taken as
 // well, and a path without a drive is one of C:, as it is inside a container.

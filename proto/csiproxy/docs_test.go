@@ -64,7 +64,7 @@ func missing(t *testing.T, text, version, method string, message protoreflect.Me
 	}
 }
 
-// rowOf gives the cells of the call's first row.
+// rowOf returns the cells of the call's first row.
 func rowOf(text, method string) []string {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "| `"+method+"` |") {

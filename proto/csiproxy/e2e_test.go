@@ -43,7 +43,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// disk gives the number of the disk with the serial number.
+// disk returns the number of the disk with the serial number.
 func (w *world) disk(serial string) uint32 {
 	w.Helper()
 	ids, err := w.GetDiskIDs(w.Context(), &v1.GetDiskIDsRequest{})

@@ -12,7 +12,7 @@ type content struct {
 	noise bool
 }
 
-// page gives a page to read; it must not be changed.
+// page returns a page to read; it must not be changed.
 func (c *content) page(number int64) []byte {
 	if page, ok := c.pages[number]; ok {
 		return page

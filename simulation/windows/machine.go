@@ -95,7 +95,7 @@ func New(options Options) *Machine {
 	return m
 }
 
-// Calls gives the machine's calls to one process. Its handles are its own: when
+// Calls returns the machine's calls for one process. Its handles are its own: when
 // it dies they are closed.
 func (m *Machine) Calls() win32.Machine {
 	c := &client{m: m, handles: map[handle]struct{}{}, died: make(chan struct{})}

@@ -10,7 +10,7 @@ import (
 // What follows acts on files as another program on the machine would: through
 // Win32 paths, with Windows' rules and error numbers, and without faults.
 
-// addSystemDisk gives the machine disk 0 with C:.
+// addSystemDisk adds disk 0 with C:.
 func (m *Machine) addSystemDisk() {
 	size := m.options.SystemDiskSize
 	if size == 0 {
@@ -232,7 +232,7 @@ func (m *Machine) Exists(path string) bool {
 	return err == nil
 }
 
-// Readlink gives the target of a link, junction or mounted folder.
+// Readlink returns the target of a link, junction or mounted folder.
 func (m *Machine) Readlink(path string) (target win32.Reparse, err error) {
 	err = m.entry(path, func(n *node) error {
 		if n.reparse == nil {
@@ -244,7 +244,7 @@ func (m *Machine) Readlink(path string) (target win32.Reparse, err error) {
 	return target, err
 }
 
-// List gives the names in a directory.
+// List returns the names in a directory.
 func (m *Machine) List(path string) (names []string, err error) {
 	err = m.entry(path, func(n *node) error {
 		for _, child := range n.list() {

@@ -12,7 +12,7 @@ import (
 
 const folder = `C:\var\lib\kubelet\plugins\x`
 
-// mounted gives a machine with an NTFS volume mounted at folder.
+// mounted returns a machine with an NTFS volume mounted at folder.
 func mounted(t *testing.T) (m *windows.Machine, calls win32.Machine, number uint32, volume string) {
 	t.Helper()
 	m, calls = machine(t, windows.Options{})

@@ -38,7 +38,7 @@ func layoutOf(t *testing.T, d win32.Device) win32.DriveLayout {
 	return layout
 }
 
-// partitioned gives a blank disk a GPT with one data partition of all space.
+// partitioned writes a GPT with one data partition of all space to a blank disk.
 func partitioned(t *testing.T, calls win32.Machine, number uint32) (volume string) {
 	t.Helper()
 	d := openDisk(t, calls, number)

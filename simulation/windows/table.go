@@ -64,7 +64,7 @@ func (d *disk) layout() win32.DriveLayout {
 	return l
 }
 
-// createTable gives the disk a new, empty table, or none with StyleRaw. Windows
+// createTable writes a new, empty table to the disk, or none with StyleRaw. Windows
 // does not ask what was there.
 func (m *Machine) createTable(d *disk, request win32.CreateDisk) error {
 	if err := d.writable(); err != nil {
@@ -174,7 +174,7 @@ func (m *Machine) setLayout(d *disk, request win32.DriveLayout) error {
 	return nil
 }
 
-// newIdentity gives the disk and its partitions new names, as Windows does when a
+// newIdentity sets new names of the disk and its partitions, as Windows does when a
 // clone is brought online next to its original.
 func (d *disk) newIdentity() {
 	d.table.id = win32.NewGUID()

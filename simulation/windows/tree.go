@@ -92,7 +92,7 @@ func (n *node) child(name string) (*node, error) {
 	return child, nil
 }
 
-// list gives the children in the order of NTFS.
+// list returns the children in the order of NTFS.
 func (n *node) list() []*node {
 	var list []*node
 	for key, child := range n.children {

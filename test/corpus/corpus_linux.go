@@ -153,7 +153,7 @@ func (c *Corpus) makeBase(ctx context.Context, b base) error {
 	return run(ctx, arguments[0], arguments[1:]...)
 }
 
-// attach gives a device that goes away when it is closed.
+// attach returns a device that goes away when it is closed.
 func attach(ctx context.Context, path string) (*blockdev.Loop, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

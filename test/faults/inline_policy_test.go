@@ -162,7 +162,7 @@ func (w *inlineWorld) installPolicies(t *testing.T, manifest string) (remove fun
 	}
 }
 
-// configure gives a policy the settings of the table, as its values would.
+// configure sets a policy's settings to those of the table, as its values would.
 func (w *inlineWorld) configure(spec *admissionv1.ValidatingAdmissionPolicySpec) {
 	spec.MatchConstraints.NamespaceSelector = exemptSelector()
 	for i := range spec.Variables {

@@ -286,7 +286,7 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// nextBoot gives the machine, as the host sees it, another boot.
+// nextBoot changes the boot ID that the host reads.
 func (m *machine) nextBoot() {
 	m.t.Helper()
 	const bootID = "/proc/sys/kernel/random/boot_id"
@@ -565,7 +565,7 @@ func TestTerminated_inTheMiddleOfAMount(t *testing.T) {
 	}
 }
 
-// writeDriver gives the host a driver in a process of its own.
+// writeDriver adds a driver in a process of its own to the host.
 func (m *machine) writeDriver(name string) {
 	m.t.Helper()
 	directory := filepath.Join(m.root, "drivers.d")

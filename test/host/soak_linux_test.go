@@ -141,7 +141,7 @@ func driverOf(class string) string {
 	return secondDriver
 }
 
-// writeUnit gives the host its second driver.
+// writeUnit adds the host's second driver.
 func (s *soak) writeUnit() {
 	s.t.Helper()
 	directory := filepath.Join(s.root, "drivers.d")
@@ -416,7 +416,7 @@ func (s *soak) file(pod *corev1.Pod, claim string) string {
 	return filepath.Join(s.root, "pods", string(pod.UID), "volumes", "kubernetes.io~csi", volume, "mount", "content")
 }
 
-// write gives a claim content over a pod that uses it. The pod stays until then.
+// write writes content to a claim through a pod that uses it. The pod stays until then.
 func (s *soak) write() bool {
 	name, found := one(s, s.pods, func(_ string, p *podModel) bool { return len(p.claims) > 0 })
 	if !found {

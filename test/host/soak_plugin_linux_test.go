@@ -37,7 +37,7 @@ func (s *soak) createVolume() bool {
 	return true
 }
 
-// asked is one request whose answer has no content.
+// asked sends one request whose answer has no content.
 func (s *soak) asked(path, body string) error {
 	answer, _, err := s.engine.try("/VolumeDriver."+path, body)
 	if err == nil && answer.Err != "" {
@@ -61,7 +61,7 @@ func (s *soak) mountVolume() bool {
 		volume.lost[id] = true
 		return true
 	case err != nil || answer.Err != "":
-		return true // the use that is there stays
+		return true // the existing use stays
 	case before != "" && before != answer.Mountpoint:
 		s.t.Fatalf("mount %s of %s is at %s, and was at %s", id, name, answer.Mountpoint, before)
 	}
@@ -111,8 +111,8 @@ func (s *soak) awaitAnswers(name string) {
 	})
 }
 
-// endLost does what an operator does about a Mount without an answer before a
-// volume is removed: Unmount.
+// endLost sends an Unmount for each Mount without an answer, as an operator does before a
+// volume is removed.
 func (s *soak) endLost(name string) {
 	for id := range maps.Clone(s.volumes[name].lost) {
 		s.unmountOne(name, id)

@@ -12,7 +12,7 @@ import (
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
-// serve gives a client of the simulated driver.
+// serve returns a client of the simulated driver.
 func serve(t *testing.T, latency time.Duration) *csiclient.Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "csi.sock")

@@ -59,7 +59,7 @@ func (b *bench) write(id string, offset int64, pattern byte) {
 	b.close(id, device)
 }
 
-// read gives the first and last byte of a block of a volume.
+// read returns the first and last byte of a block of a volume.
 func (b *bench) read(id string, offset int64) []byte {
 	b.Helper()
 	device := b.open(id, false)

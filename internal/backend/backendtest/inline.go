@@ -17,7 +17,7 @@ func inlineRules() []rule {
 
 const handle = "csi-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// inline gives the subject as a backend of inline volumes, or nil.
+// inline returns the subject as a backend of inline volumes, or nil.
 func (b *bench) inline() backend.Ephemeral {
 	ephemeral, _ := b.subject.Node.(backend.Ephemeral)
 	return ephemeral

@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// NormalizeParameters gives every key its one spelling; two of one meaning are
+// NormalizeParameters changes every key to its one spelling; two of one meaning are
 // ErrInvalid.
 func (c *Controller) NormalizeParameters(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
 	return params.Normalize(parameters, mutable)

@@ -96,7 +96,7 @@ func (g *Guard) Validate(volume backend.Volume, belief backend.VolumeSpec) (err 
 	return nil
 }
 
-// normalize gives every parameter the one spelling of its name.
+// normalize changes every parameter's name to its one spelling.
 func (g *Guard) normalize(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
 	normalizer, ok := g.controller.(backend.ParameterNormalizer)
 	if !ok {

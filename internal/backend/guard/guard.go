@@ -62,7 +62,7 @@ func implements[T any](g *Guard) bool {
 	return ok
 }
 
-// feature gives the controller as T, or says that it does not offer that.
+// feature returns the controller as T, or says that it does not offer that.
 func feature[T any](g *Guard, what string) (T, error) {
 	offered, ok := g.controller.(T)
 	if !ok {

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 )
 
-// Expand grows the data file, then the record. After a crash in between the
-// file is larger than the record says, never smaller, and the next start or the
-// repeated call takes the larger size into the record.
+// Expand grows the data file, then writes the size to the record. After a crash in
+// between, the file is larger than the record says, never smaller; the next start or
+// the repeated call writes the larger size to the record.
 func (p *Pool) Expand(ctx context.Context, volume backend.Volume, size int64) (backend.Volume, error) {
 	record, err := p.change(ctx, volume.ID, func(record *volumeRecord, data *os.File) error {
 		return p.expand(ctx, record, data, size)
@@ -57,8 +57,8 @@ func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *
 	return record, nil
 }
 
-// adjusted is the account of a volume whose record changed. A volume that cannot
-// be measured now may ask for all of its blocks.
+// adjusted returns the account of a volume whose record changed. A volume that cannot
+// be measured now counts as if it needed all of its blocks.
 func (p *Pool) adjusted(record volumeRecord) account {
 	a, _ := p.ledger.get(record.ID)
 	a.size, a.thick = record.Size, record.thick()
@@ -97,7 +97,7 @@ func (p *Pool) expand(ctx context.Context, record *volumeRecord, data *os.File, 
 func (p *Pool) growFile(record *volumeRecord, data *os.File, from, to int64) error {
 	if record.thick() {
 		if err := reserve(data, to); err != nil {
-			return errors.Join(err, data.Truncate(from)) // frees what lies behind the end
+			return errors.Join(err, data.Truncate(from)) // frees the blocks after the end
 		}
 		if err := p.points.Hit("local/expand/allocated"); err != nil {
 			return errors.Join(err, data.Truncate(from))
@@ -130,9 +130,10 @@ func (p *Pool) Modify(ctx context.Context, volume backend.Volume, mutable, _ map
 	return classify(err)
 }
 
-// provision goes from thin to thick by allocating first, and back by recording
-// first: a record never promises blocks that are not there. Repeating either
-// finishes what a crash left.
+// provision changes a volume between thin and thick. To make it thick it allocates the
+// blocks and then writes the record; to make it thin it writes the record first. So a
+// record never promises blocks that are missing. After a crash a retry completes the
+// change.
 func (p *Pool) provision(ctx context.Context, record *volumeRecord, data *os.File, desired string) error {
 	if desired == thick {
 		if err := p.thicken(ctx, record, data); err != nil {
@@ -162,7 +163,7 @@ func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File)
 	if err := p.admit(ctx, record.ID, p.ledger.need(now)); err != nil {
 		return err
 	}
-	// A discard must not punch behind the allocation.
+	// A discard must not free blocks that the allocation has passed.
 	if err := stopDiscard(loops); err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (p *Pool) allocateInUse(ctx context.Context, record *volumeRecord, data *os
 		if err != nil {
 			return err
 		}
-		// Writing the same bytes again would undo what the workload writes.
+		// Writing the same bytes again would overwrite the workload's writes.
 		if len(shared) > 0 {
 			return fmt.Errorf("%w: volume %s shares blocks with a snapshot or clone, which btrfs can only end while it is "+
 				"idle; unpublish and unstage it first", backend.ErrInUse, record.ID)
@@ -193,7 +194,7 @@ func (p *Pool) allocateInUse(ctx context.Context, record *volumeRecord, data *os
 	return data.Sync()
 }
 
-// giveBack frees what a failed allocation got, when no process can be writing
+// giveBack frees the blocks of a failed allocation, when no process can be writing
 // there: ranges without data, unwritten blocks included (lseek(2)).
 func giveBack(data *os.File, size int64, loops []blockdev.Loop) error {
 	if len(loops) > 0 {
@@ -214,7 +215,7 @@ func giveBack(data *os.File, size int64, loops []blockdev.Loop) error {
 	return nil
 }
 
-// stopDiscard keeps the holders of a volume's devices from giving blocks back.
+// stopDiscard stops the users of a volume's devices from discarding blocks.
 // The opposite comes with the next attachment: the kernel does not turn discard
 // on again for a device in use (see blockdev.Loop.SetDiscard).
 func stopDiscard(loops []blockdev.Loop) error {

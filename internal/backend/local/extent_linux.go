@@ -14,9 +14,9 @@ import (
 
 func idOfData(data *os.File) string { return filepath.Base(filepath.Dir(data.Name())) }
 
-// unshare gives a file blocks of its own wherever it shares them, so that
-// neither it nor the other file needs new ones when written to. It can be
-// repeated: only what is still shared costs anything.
+// unshare copies every block that a file shares to a new one, so that neither it nor
+// the other file needs new blocks when written to. A retry copies only the blocks that
+// are still shared.
 func (p *Pool) unshare(ctx context.Context, f *os.File, size int64) error {
 	if !p.reflink.Load() {
 		return nil

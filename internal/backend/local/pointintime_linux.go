@@ -30,7 +30,7 @@ type users struct {
 	mounts []*os.File // one open directory for each mounted filesystem
 }
 
-// copyPointInTime gives all targets the content that their sources have at one instant.
+// copyPointInTime copies to all targets the content of their sources at one instant.
 // The intents were recorded before: filesystems that a crash leaves frozen are
 // thawed at the next start.
 func (p *Pool) copyPointInTime(ctx context.Context, copies []fileCopy) error {

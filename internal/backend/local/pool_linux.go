@@ -412,7 +412,7 @@ func (p *Pool) dropScratch(f *os.File) {
 	_ = f.Close()
 }
 
-// Close gives the locks back. Devices stay as they are: workloads use them.
+// Close releases the locks. Devices stay as they are: workloads use them.
 func (p *Pool) Close() error {
 	p.stopHousekeeping()
 	p.phase.attempts.close()

@@ -51,7 +51,7 @@ func (p *Pool) waitFile(ctx context.Context, name string, readOnly bool) (*os.Fi
 	return file, nil
 }
 
-// unlock gives a lock back at once; see entryLock.release.
+// unlock releases a lock at once; see entryLock.release.
 func unlock(file *os.File) {
 	_ = unix.Flock(descriptor(file), unix.LOCK_UN)
 	_ = file.Close()

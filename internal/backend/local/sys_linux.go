@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// classify gives errors of the kernel the sentinel that the caller acts on.
+// classify adds to errors of the kernel the sentinel that the caller acts on.
 func classify(err error) error {
 	switch {
 	case err == nil:

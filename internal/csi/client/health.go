@@ -6,7 +6,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// ControllerListVolumeHealth gives one page of the volumes that are not well.
+// ControllerListVolumeHealth returns one page of the unhealthy volumes.
 func (c *Client) ControllerListVolumeHealth(
 	ctx context.Context, request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error,
 ) {

@@ -6,7 +6,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// ListVolumes gives one page.
+// ListVolumes returns one page.
 func (c *Client) ListVolumes(ctx context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	return call(ctx, c, "ListVolumes", request, c.controller.ListVolumes)
 }
@@ -18,7 +18,7 @@ func (c *Client) ControllerGetVolume(
 	return call(ctx, c, "ControllerGetVolume", request, c.controller.ControllerGetVolume)
 }
 
-// ListSnapshots gives one page.
+// ListSnapshots returns one page.
 func (c *Client) ListSnapshots(
 	ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error,
 ) {

@@ -20,7 +20,7 @@ import (
 
 const secret = "correct-horse-battery-staple"
 
-// chain gives an interceptor that logs everything into a buffer.
+// chain returns an interceptor that logs everything into a buffer.
 func chain(t *testing.T) (*interceptor, *bytes.Buffer) {
 	t.Helper()
 	measured, err := newMetrics(nil)

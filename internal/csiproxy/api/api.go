@@ -143,11 +143,11 @@ type Volumes interface {
 	// returns the volume's size. It never shrinks: a smaller size is not an error.
 	Resize(ctx context.Context, volumeID string, size int64) (int64, error)
 	Stats(ctx context.Context, volumeID string) (VolumeStats, error)
-	// DiskOf gives the disk, mounted or not; ErrPrecondition for a spanned volume.
+	// DiskOf returns the disk, mounted or not; ErrPrecondition for a spanned volume.
 	DiskOf(ctx context.Context, volumeID string) (uint32, error)
-	// At gives the volume of a mounted folder, or of a link to one.
+	// At returns the volume of a mounted folder, or of a link to one.
 	At(ctx context.Context, path string) (string, error)
-	// Closest gives the volume that a path lies in, through links.
+	// Closest returns the volume that contains a path, through links.
 	Closest(ctx context.Context, path string) (string, error)
 	// Flush writes the volume's cache to the disk.
 	Flush(ctx context.Context, volumeID string) error
@@ -172,7 +172,7 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 // Format implements fmt.Formatter, so that no verb shows it.
 func (Secret) Format(state fmt.State, _ rune) { _, _ = fmt.Fprint(state, redacted) }
 
-// Reveal gives the secret itself, for the call that needs it.
+// Reveal returns the secret itself, for the call that needs it.
 func (s Secret) Reveal() string { return string(s) }
 
 // SMBMount asks for an SMB share on this machine.

@@ -62,7 +62,7 @@ func (c *config) run(ctx context.Context, stamped string, stderr io.Writer) (err
 	return service.Run(c.serviceName, stopTime, func(ctx context.Context, ready func()) error { return c.serve(ctx, log, ready) })
 }
 
-// openLog gives the log, and what closes it.
+// openLog returns the log, and the function that closes it.
 func (c *config) openLog(stderr io.Writer) (*slog.Logger, func(), error) {
 	var closing []io.Closer
 	end := func() {

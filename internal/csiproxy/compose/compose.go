@@ -27,7 +27,7 @@ type Operations struct {
 	Wait, Poll time.Duration
 }
 
-// New gives the operations with the waiting times of a real machine: a disk
+// New returns the operations with the timeouts of a real machine: a disk
 // arrives within seconds of the login.
 func New() *Operations { return &Operations{Wait: 15 * time.Second, Poll: 250 * time.Millisecond} }
 
@@ -137,7 +137,7 @@ func (o *Operations) FormatAndMount(ctx context.Context, host api.Host, f Format
 // MountChecker is a host that can check before a mount whether Mount would reject
 // a directory.
 type MountChecker interface {
-	// CheckMount gives the error with which Mount would refuse the directory as it
+	// CheckMount returns the error with which Mount would reject the directory as it
 	// is now, and changes nothing.
 	CheckMount(ctx context.Context, volumeID, path string) error
 }

@@ -113,7 +113,7 @@ func forget(ctx context.Context, iscsi api.ISCSI, portal api.Portal) error {
 	return nil
 }
 
-// waitForLUN gives the LUN's disk. A session that was there before
+// waitForLUN returns the LUN's disk. A session that was there before
 // the LUN was added to its target knows of it only after a rescan.
 func (o *Operations) waitForLUN(ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32) (api.Disk, error) {
 	limit, cancel := context.WithTimeout(ctx, o.Wait)
@@ -157,7 +157,7 @@ func missingLUN(ctx context.Context, iqn string, lun uint32, disks []api.Disk) e
 	return fmt.Errorf("%w: target %s has no disk at LUN %d; its disks are at %s", backend.ErrNotFound, iqn, lun, strings.Join(luns, ", "))
 }
 
-// sessionDisks gives the disks of a session. One that Windows does not list has
+// sessionDisks returns the disks of a session. One that Windows does not list has
 // a problem.
 func sessionDisks(ctx context.Context, host api.Host, portal api.Portal, iqn string) ([]api.Disk, error) {
 	numbers, err := host.ISCSI.Disks(ctx, portal, iqn)

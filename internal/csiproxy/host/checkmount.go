@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 )
 
-// CheckMount gives the error with which Mount would refuse a directory as it is
+// CheckMount returns the error with which Mount would reject a directory as it is
 // now, and changes nothing. With it a caller who formats and then mounts need not
 // format in vain.
 func (v volumes) CheckMount(ctx context.Context, volumeID, path string) error {

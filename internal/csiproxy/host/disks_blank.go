@@ -151,7 +151,7 @@ func firstUsed(data []byte) (int, bool) {
 	return 0, false
 }
 
-// at gives length bytes from an offset, or from the end with a negative one; nil
+// at returns length bytes from an offset, or from the end with a negative one; nil
 // when they were not read.
 func (c content) at(offset, length int64) []byte {
 	if offset < 0 {

@@ -121,7 +121,7 @@ func bringUp(device win32.Device) error {
 	return nil
 }
 
-// initialise gives a disk a GPT, and reads it back.
+// initialise writes a GPT to a disk, and reads it back.
 func initialise(device win32.Device) (win32.DriveLayout, error) {
 	// Windows may have seen a table only now that the disk is online.
 	before, err := layoutOf(device)

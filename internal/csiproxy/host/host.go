@@ -71,7 +71,7 @@ func New(options Options) (*Host, error) {
 	return h, nil
 }
 
-// API gives the host's groups.
+// API returns the host's groups.
 func (h *Host) API() api.Host {
 	return api.Host{
 		Filesystem: filesystem{h}, Disks: disks{h}, Volumes: volumes{h},
@@ -79,7 +79,7 @@ func (h *Host) API() api.Host {
 	}
 }
 
-// Close gives the roots back. Operations fail from then on.
+// Close closes the roots. Operations fail from then on.
 func (h *Host) Close() {
 	for _, r := range h.roots {
 		r.close()

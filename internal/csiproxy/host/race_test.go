@@ -25,7 +25,7 @@ func racers(h api.Host, volume string) map[string]func() error {
 	}
 }
 
-// arrange gives victim what all racers need. The names below it are those of
+// arrange creates in victim the files that all racers need. The names below it are those of
 // outside as well: an operation that is led there finds what it looks for.
 func arrange(t *testing.T) (w *world, volume string) {
 	w = newWorld(t)

@@ -60,7 +60,7 @@ func (r *root) open() error {
 	return nil
 }
 
-// use gives the directory, which stays open until the same number of release. A
+// use returns the directory, which stays open until the same number of release. A
 // handle that is closed beneath an operation could be another's by then.
 func (r *root) use() (win32.Directory, error) {
 	r.mu.Lock()

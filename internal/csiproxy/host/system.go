@@ -14,7 +14,7 @@ import (
 // system is api.System.
 type system struct{ *Host }
 
-// defaultService is what System knows when nothing is configured.
+// defaultService is the service that System manages if none is configured.
 const defaultService = "MSiSCSI"
 
 // serviceLimit is how long a service may take to start or stop.
@@ -33,8 +33,8 @@ const serviceDisabled = 4
 
 func serviceKey(name string) string { return "service " + strings.ToLower(name) }
 
-// known gives a service's name as it is configured. Every other name is unknown
-// here, whatever the machine has: a caller of the pipe must not stop its firewall.
+// known returns a configured service's name. All other services of the machine are
+// unknown here: a caller of the pipe must not be able to stop its firewall.
 func (s system) known(name string) (string, error) {
 	names := s.options.Services
 	if len(names) == 0 {
@@ -124,8 +124,8 @@ func (h *Host) runService(ctx context.Context, name string) error {
 	return err
 }
 
-// StopService returns when the service has stopped. Services that need it and run
-// are stopped first, deepest first, or with force unset refused.
+// StopService returns when the service has stopped. With force, it first stops the
+// running services that depend on it; without, these are an error.
 func (s system) StopService(ctx context.Context, name string, force bool) error {
 	name, err := s.known(name)
 	if err != nil {

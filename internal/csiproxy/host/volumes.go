@@ -42,7 +42,7 @@ func (h *Host) extentsOf(name string) (win32.VolumeDiskExtents, error) {
 	})
 }
 
-// whole gives the extent of a volume that lies in one piece on one disk, as all
+// whole returns the extent of a volume that has one extent on one disk, as all
 // that this proxy makes do.
 func (h *Host) whole(name string) (win32.DiskExtent, error) {
 	extents, err := h.extentsOf(name)
@@ -127,7 +127,7 @@ func (h *Host) volumeAt(ctx context.Context, disk uint32, offset int64) (string,
 	return name, nil
 }
 
-// canonical gives a volume the spelling that callers get.
+// canonical returns a volume's name in the spelling that callers get.
 func canonical(name string) (string, error) {
 	parsed, err := win32.ParseVolumeName(name)
 	if err != nil {
@@ -186,7 +186,7 @@ func (v volumes) OnDisk(ctx context.Context, disk, partition uint32) ([]string, 
 	return names, nil
 }
 
-// match gives the volumes of partitions, and whether none is missing.
+// match returns the volumes of partitions, and whether none is missing.
 func match(on []found, parts []win32.Partition) (names []string, all bool, err error) {
 	all = true
 	for _, p := range parts {
@@ -214,7 +214,7 @@ func about[T any](ctx context.Context, v volumes, volumeID string, do func(name 
 	return ask(ctx, v.tasks, volumeKey(name), func(context.Context) (T, error) { return do(name) })
 }
 
-// FileSystem gives the name that Windows has for it. One that a format of ours
+// FileSystem returns the name that Windows has for it. One that a format of ours
 // left half-made, and that Windows calls damaged, is still raw: the caller
 // is to format it, and Format inspects it before it does.
 func (v volumes) FileSystem(ctx context.Context, volumeID string) (string, error) {

@@ -75,7 +75,7 @@ func (v volumes) growable(name string) (win32.NTFSVolumeData, error) {
 	return v.ntfsOf(name)
 }
 
-// growPartition gives the partition's length after all.
+// growPartition returns the partition's length after all.
 func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs win32.NTFSVolumeData, desired int64) (int64, error) {
 	plan, err := lookToGrow(ctx, device)
 	if err != nil {

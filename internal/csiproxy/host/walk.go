@@ -199,7 +199,7 @@ func (h *Host) outside(path string) bool {
 	return true
 }
 
-// mountsOf gives the paths of a volume without their last backslash.
+// mountsOf returns the paths of a volume without their last backslash.
 func (h *Host) mountsOf(volume string) ([]string, error) {
 	names, err := h.machine.Volumes.PathNames(volume)
 	if err != nil {

@@ -22,7 +22,7 @@ func Normalize(text string) string {
 // UNIX_PATH_MAX).
 const maxSocketBytes = 107
 
-// ParseEndpoint gives the path of a CSI endpoint on Windows. It takes a path with
+// ParseEndpoint returns the path of a CSI endpoint on Windows. It takes a path with
 // or without the scheme unix, with or without its two slashes: unix:/csi/csi.sock,
 // unix:///csi/csi.sock, unix://C:\csi\csi.sock, unix:///C:/csi/csi.sock and
 // C:\csi\csi.sock. A drive is not the authority of a URL, so the form is taken apart

@@ -44,7 +44,7 @@ func parse(field, text string) (parsed, error) {
 	return p, nil
 }
 
-// below gives the components below a root, if the path lies there or is it.
+// below returns the components below a root; false if the path lies elsewhere.
 func (p parsed) below(root Path) ([]string, bool) {
 	whole := append([]string{p.drive}, p.components...)
 	roots := strings.Split(root.root, separator)

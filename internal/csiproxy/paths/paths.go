@@ -52,7 +52,7 @@ func New(kubeletDir string, workingDirs ...string) (*Rules, error) {
 
 func depth(text string) int { return strings.Count(text, separator) }
 
-// Roots gives the roots themselves.
+// Roots returns the roots themselves.
 func (r *Rules) Roots() []Path { return slices.Clone(r.roots) }
 
 // Check accepts a root or a path below one; anything else is ErrInvalid and

@@ -26,7 +26,7 @@ const (
 	mostEntries = 8
 )
 
-// describe gives what a request asks for as log attributes: its fields that are
+// describe returns a request as log attributes: its fields that are
 // set, without secrets.
 func describe(message protoreflect.Message) []any {
 	var attributes []any

@@ -13,7 +13,7 @@ type Errno uint32 //nolint:errname // The word that package syscall has for it.
 // errnoHighest is above all numbers that headers write in decimal.
 const errnoHighest = 0xFFFF
 
-// Error gives name and number: ERROR_DIR_NOT_EMPTY (145).
+// Error returns name and number: ERROR_DIR_NOT_EMPTY (145).
 func (e Errno) Error() string {
 	number := fmt.Sprintf("%d", uint32(e))
 	if e > errnoHighest {

@@ -24,7 +24,7 @@ const DefaultISCSIPort = 3260
 // ISCSIPortalSize is the size of ISCSI_TARGET_PORTALW.
 const ISCSIPortalSize = 4*iscsiAddress + 2
 
-// EncodeISCSIPortal gives the bytes of ISCSI_TARGET_PORTALW. Port 0 becomes 3260.
+// EncodeISCSIPortal returns the bytes of ISCSI_TARGET_PORTALW. Port 0 becomes 3260.
 func EncodeISCSIPortal(portal api.Portal) ([]byte, error) {
 	port := portal.Port
 	if port == 0 {
@@ -134,7 +134,7 @@ type memory struct {
 	base uint64
 }
 
-// at gives size bytes at an address.
+// at returns size bytes at an address.
 func (m memory) at(address uint64, size uint64) ([]byte, bool) {
 	offset := address - m.base // wraps for what lies before
 	if address < m.base || offset > uint64(len(m.data)) || size > uint64(len(m.data))-offset {

@@ -103,7 +103,7 @@ const deviceDescriptorSize = 40
 // deviceDescriptorTexts is where the raw properties begin.
 const deviceDescriptorTexts = 36
 
-// Encode gives the structure's bytes; Size is theirs.
+// Encode returns the structure's bytes; Size is theirs.
 func (d DeviceDescriptor) Encode() []byte {
 	data := make([]byte, deviceDescriptorTexts)
 	data[10] = bit(d.Removable)

@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// ownPrefix is where everything is that a cluster has no word for.
+// ownPrefix is the path of resources that a cluster lacks.
 const ownPrefix = "/apis/holdfast.dev/v1/"
 
-// JournalAnswer is what the journal says: of one object its story, and otherwise
+// JournalAnswer is the journal's answer: of one object its story, and otherwise
 // the entries after a sequence number.
 type JournalAnswer struct {
 	journal.Story
@@ -25,7 +25,7 @@ type JournalAnswer struct {
 	Sequence uint64 `json:"sequence"`
 }
 
-// Version is who answers.
+// Version describes the host that answers.
 type Version struct {
 	GitVersion string `json:"gitVersion"`
 	Platform   string `json:"platform"`
@@ -111,7 +111,7 @@ func decodeFiles(data []byte) ([]manifest.File, error) {
 	return files, nil
 }
 
-// boolean takes Kubernetes' All for true, too.
+// boolean accepts Kubernetes' All as true, too.
 func boolean(text string) (bool, error) {
 	switch text {
 	case "":
@@ -153,13 +153,13 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// followJournal writes one entry a line, for as long as the client listens.
+// followJournal writes one entry a line until the client disconnects.
 func (s *Server) followJournal(w http.ResponseWriter, r *http.Request, after uint64) error {
 	ctx, cancel := s.long(r)
 	defer cancel()
 	out := newStream(w, "application/json")
 	w.WriteHeader(http.StatusOK)
-	// The answer has begun: of an error, the client sees that it ends.
+	// The answer has begun: after an error, the client only sees its end.
 	err := out.control.Flush()
 	for watching := s.options.Journal.Watch(after); err == nil; {
 		var entries []journal.Entry
@@ -202,7 +202,7 @@ func (s *Server) drivers(w http.ResponseWriter, r *http.Request) error {
 	if drivers == nil {
 		drivers = []Driver{}
 	}
-	// What a driver writes may have anything in it.
+	// A driver's log may contain secrets.
 	if from, err := peerFrom(r.Context()); err != nil || s.options.accessOf(from) != everything {
 		for i := range drivers {
 			if drivers[i].Unit != nil {

@@ -42,7 +42,7 @@ func Dial(socket string) *Client {
 // DialRoot is Dial for the host with this root directory.
 func DialRoot(root string) *Client { return Dial(filepath.Join(root, SocketName)) }
 
-// Close gives idle connections back.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Transport is the way to the host, for other clients of the Kubernetes API.

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// isHosts reports whether objects of a kind are written by the host alone.
+// isHosts reports whether only the host writes objects of a kind.
 func isHosts(kind string) bool { return kind == "CSINode" || kind == "VolumeAttachment" }
 
 // Kinds are the kinds that a manifest may contain, in the order in which they are

@@ -20,8 +20,8 @@ type entry struct {
 	socket pluginwatch.Socket
 	// direct entries have no registrar: the socket is the driver's own.
 	direct bool
-	// clients are open; over is closed when none is any more and none will be. It
-	// is nil if no caller waits.
+	// clients counts the open clients. over is closed when the last has been closed and
+	// no more can be opened; it is nil if no caller waits.
 	clients sync.WaitGroup
 	over    chan struct{}
 
@@ -34,8 +34,8 @@ type entry struct {
 	done     bool      // registered
 }
 
-// attend registers the plugin behind a socket, as often as that takes, and
-// unregisters it when the socket goes away.
+// attend registers the plugin behind a socket, with retries, and unregisters it when
+// the socket is removed.
 func (m *Manager) attend(ctx context.Context, e *entry) {
 	firstTry := sync.OnceFunc(func() {
 		if !e.direct {
@@ -80,14 +80,14 @@ func (m *Manager) succeeded(e *entry) {
 	m.note()
 }
 
-// failed notes a failure, and logs it when it is a new one.
+// failed records a failure, and logs it if it is a new one.
 func (m *Manager) failed(ctx context.Context, e *entry, err error, pause time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.failure == nil || e.failure.Error() != err.Error() {
 		level := slog.LevelWarn
 		if e.direct && errors.Is(err, fs.ErrNotExist) {
-			level = slog.LevelDebug // it was started a moment ago
+			level = slog.LevelDebug // it has just been started
 		}
 		m.logger.Log(ctx, level, "the plugin is not registered", "socket", e.socket.Path, "error", err, "retry", pause)
 	}

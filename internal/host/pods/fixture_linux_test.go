@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // timeout is how long a test waits for a condition.
 const timeout = time.Minute
 
-// fakeVolumes gives each volume of a pod a directory.
+// fakeVolumes mounts each volume of a pod as a directory.
 type fakeVolumes struct {
 	root string
 

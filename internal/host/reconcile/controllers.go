@@ -17,7 +17,7 @@ type Controller struct {
 	All func(*store.Tx) ([]string, error)
 	// Keys returns the keys that a change concerns. It must be quick.
 	Keys func(store.Change) []string
-	// Do brings a key closer to its desired state. It gets no difference, but
+	// Do brings a key closer to its desired state. It gets no change, but
 	// reads the objects. again, if not 0, is when to call it again without a
 	// change. It must not wait for the effect of another key's call: it returns,
 	// and is called again after that change. It writes as the context's
@@ -99,7 +99,7 @@ func (s *Set) Await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// Notify has Await call its functions again.
+// Notify makes Await call its functions again.
 func (s *Set) Notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *Set) Idle() bool {
 	return idle && before == after
 }
 
-// work counts how often a key became due, and reports whether none is at work.
+// work returns how often a key became due, and whether no call runs or is due.
 func (s *Set) work() (count uint64, idle bool) {
 	idle = true
 	for _, queue := range s.order {

@@ -45,7 +45,7 @@ func (o outline) bucket(key string) string {
 	return ""
 }
 
-// classify gives what was found by bucket and key, the best first: by what is
+// classify returns what was found by bucket and key, the best first: by what is
 // surely of the last change, then by the version of an object.
 func classify(left *pages.Salvaged) map[string]map[string][]pages.Record {
 	found := map[string]map[string][]pages.Record{}

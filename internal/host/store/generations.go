@@ -267,8 +267,8 @@ func (s *Store) linkNewest(root *os.Root, name string) error {
 	return durable.Rename(root, temporary, BackupName)
 }
 
-// keepEarlier gives the one backup of an earlier program, or one that an
-// administrator put there, the name of a generation.
+// keepEarlier renames the one backup of an earlier program, or one that an
+// administrator put there, to the name of a generation.
 func (s *Store) keepEarlier(root *os.Root) error {
 	names, err := generationNames(root.Name())
 	if err != nil || !slices.Contains(names, BackupName) {

@@ -35,7 +35,7 @@ func holder(path string) string {
 	return ""
 }
 
-// lock takes the lock of bbolt's files, and waits for it as bbolt does.
+// lock locks bbolt's files, and waits for the lock as bbolt does.
 func lock(file *os.File, shared bool) error {
 	how := unix.LOCK_EX
 	if shared {

@@ -21,7 +21,7 @@ func migrations() []migration {
 	}
 }
 
-// numberObjects gives each object its kind and a version: schema 1 had one-shot
+// numberObjects sets each object's kind and version: schema 1 had one-shot
 // runs only, and was not watched.
 func numberObjects(tx *Tx) error {
 	for _, kind := range Kinds() {
@@ -82,7 +82,7 @@ func (s *Store) readPlain() error {
 	})
 }
 
-// addChecksums gives every record its checksum. It comes before the other steps,
+// addChecksums adds its checksum to every record. It comes before the other steps,
 // which read and write records that have one. The file was read in full before:
 // what does not decode would look whole with a checksum.
 func addChecksums(tx *bbolt.Tx) error {

@@ -71,7 +71,7 @@ func (t *Tx) next() (uint64, error) {
 	return version, nil
 }
 
-// putObject gives the object its kind and its version, and notes the change.
+// putObject sets the object's kind and version, and notes the change.
 func (t *Tx) putObject(resource, key string, object Object) error {
 	kind, known := KindOf(resource)
 	if !known {

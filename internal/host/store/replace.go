@@ -148,7 +148,7 @@ func replaceStore(root string, options Options, now time.Time, fill func(path st
 	return kept, durable.Rename(directory, fresh, FileName)
 }
 
-// linkKept gives the store's file a second name that is free: a store may be
+// linkKept links the store's file to a second name that is free: a store may be
 // replaced twice in a second, as after a wrong backup.
 func linkKept(directory *os.Root, now time.Time) (name string, err error) {
 	first := FileName + ".replaced-" + now.UTC().Format("20060102T150405Z")

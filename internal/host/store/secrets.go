@@ -112,7 +112,7 @@ func (v *vault) makeKey() ([]byte, error) {
 	return key, durable.WriteFile(root, filepath.Base(v.path), key, 0o400)
 }
 
-// seal gives the stored form of a Secret; others names those that are sealed
+// seal returns the stored form of a Secret; others names those that are sealed
 // already.
 func (v *vault) seal(key string, secret *corev1.Secret, others func() []string) ([]byte, error) {
 	sealed := sealedSecret{Secret: *secret}

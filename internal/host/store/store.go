@@ -189,7 +189,7 @@ func (s *Store) inspect() (version int, complete bool, err error) {
 	return version, complete, err
 }
 
-// Close gives the file and its lock back.
+// Close closes the file and releases its lock.
 func (s *Store) Close() error { return s.db.Close() }
 
 // Path is the store's file.

@@ -59,7 +59,7 @@ func (r *runner) snapshot() Status {
 	return status
 }
 
-// say sets the state. A nil failure keeps the last one, for the operator to read.
+// say sets the state. A nil failure keeps the last one, so that the operator can read it.
 func (r *runner) say(state State, failure error) {
 	pid := 0
 	if len(r.instances) > 0 {

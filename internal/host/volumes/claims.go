@@ -181,7 +181,7 @@ func (m *Manager) delayed(pvc *corev1.PersistentVolumeClaim, class *storagev1.St
 	return len(pods) == 0, err
 }
 
-// fillClass gives a claim that names no class the default one, also when that
+// fillClass sets the default class of a claim that names none, also when that
 // comes later. Of several, the newest (KEP 3333).
 func (m *Manager) fillClass(pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	var newest *storagev1.StorageClass

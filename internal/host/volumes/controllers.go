@@ -129,7 +129,7 @@ func (m *Manager) all(resource string) func(*store.Tx) ([]string, error) {
 	}
 }
 
-// alone gives each key a partition of its own, for keys whose driver only the
+// alone puts each key in a partition of its own, for keys whose driver only the
 // store knows: none of them delays another.
 func alone(key string) string { return key }
 

@@ -15,7 +15,7 @@ import (
 // inspectTimeout is how long a filesystem may take to answer.
 const inspectTimeout = 3 * time.Second
 
-// errNoAnswer is of a filesystem that does not answer in time.
+// errNoAnswer means that a filesystem did not answer in time.
 var errNoAnswer = fmt.Errorf("the filesystem did not answer within %s", inspectTimeout)
 
 // MountCheck is a mounted volume of a pod; Err is nil if it answers.

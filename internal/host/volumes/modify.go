@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// StepModify gives a volume other attributes.
+// StepModify changes a volume's attributes.
 const StepModify Step = "modify"
 
 // Reasons of events, as external-resizer has them.
@@ -31,7 +31,7 @@ const (
 	reasonModifyCanceled   = "VolumeModifyCanceled"
 )
 
-// modify gives a claim's volume the attributes that are desired (KEP 3751).
+// modify changes a claim's volume to the desired attributes (KEP 3751).
 func (m *Manager) modify(ctx context.Context, found bound) (time.Duration, error) {
 	step := lifecycle.NextModify(claim.ModifyOf(found.claim), m.tries.get(string(found.claim.UID)).modify, time.Now())
 	switch step.Action {

@@ -17,7 +17,7 @@ type Waiting struct { //nolint:errname // the name distinguishes it from failure
 
 func (w *Waiting) Error() string { return w.text }
 
-// Unwrap has the errors that mean waiting here, if there are any.
+// Unwrap returns the causes, each of which means waiting, if there are any.
 func (w *Waiting) Unwrap() []error { return w.causes }
 
 // Is makes every Waiting an ErrWaiting.
@@ -28,8 +28,8 @@ func waitingFor(kind, key, format string, arguments ...any) error {
 	return &Waiting{On: []journal.Ref{{Kind: kind, Key: key}}, text: fmt.Sprintf(format, arguments...)}
 }
 
-// gather is the error of several volumes of one pod: as long as one of them
-// failed, the pod does not only wait.
+// gather returns the error of several volumes of one pod: if one of them
+// failed, the result is not an ErrWaiting.
 func gather(failures []error) error {
 	var failed []error
 	var waiting []string

@@ -29,7 +29,7 @@ func (s Shim) Last() (State, error) {
 	return inside.ReadState(root)
 }
 
-// ReadLog gives an attempt's output, of both streams in the order in which it
+// ReadLog returns an attempt's output, of both streams in the order in which it
 // came, as it was written. tail is how many of the last lines to return, all
 // if negative. With follow, it continues until the attempt ends; it waits for
 // changes of the files and inspects nothing without one.
@@ -235,7 +235,7 @@ func (r *logReader) ended() bool {
 	return err != nil || state.Attempt != r.attempt || state.Phase == Exited || state.Phase == ""
 }
 
-// Close gives the files back.
+// Close closes the files.
 func (r *logReader) Close() error {
 	r.cancel()
 	var failed error

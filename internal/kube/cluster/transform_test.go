@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fresh gives its argument in memory of its own, as decoding does.
+// fresh returns its argument in memory of its own, as decoding does.
 func fresh(text string) string { return string([]byte(text)) }
 
 func freshMap(pairs ...string) map[string]string {

@@ -151,7 +151,7 @@ func (s *server) edit(key, text string) {
 	}
 }
 
-// rename gives every object a name; there is one.
+// rename renames the one object.
 func (s *server) rename(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

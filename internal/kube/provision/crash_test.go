@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// crashed is a slog.Handler that waits for the log line of an injected failure.
+// crashed is a slog.Handler that detects the log line of an injected failure.
 type crashed struct {
 	once sync.Once
 	seen chan struct{}
@@ -41,9 +41,9 @@ func (c *crashed) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// mortal starts a provisioner that dies at a point: from then on it does nothing
-// more, and what it wanted to write at its end is lost, also a request that arrives
-// after the process has ended. bury ends it.
+// mortal starts a provisioner that dies at a point: from then on it has no effect, and
+// its last writes are lost, also a request that arrives after the process has ended.
+// bury ends it.
 func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (death *crashed, bury func()) {
 	w.t.Helper()
 	points, err := failpoint.Parse("provision/" + point + "=error")
@@ -184,8 +184,8 @@ func TestCrash_whileAVolumeIsDeleted(t *testing.T) {
 	}
 }
 
-// TestCrash_theRecordOfAVolumeThatIsReclaimed: a record that is taken out late
-// must not have its volume made again when the volume is gone.
+// TestCrash_theRecordOfAVolumeThatIsReclaimed: an intent that is removed late
+// must not create its volume again after the volume was deleted.
 func TestCrash_theRecordOfAVolumeThatIsReclaimed(t *testing.T) {
 	w := newWorld(t, newClass())
 	w.controllerManager()
@@ -257,8 +257,8 @@ func TestReplay_noVolumeWithoutARecord(t *testing.T) {
 	}
 }
 
-// TestFailures_ofEveryWrite has each kind of write fail some times: nothing may
-// be lost or made twice.
+// TestFailures_ofEveryWrite makes each kind of write fail some times: no volume may
+// be lost or created twice.
 func TestFailures_ofEveryWrite(t *testing.T) {
 	for _, what := range []string{"create persistentvolumes", "create configmaps", "update configmaps", "delete configmaps", "delete persistentvolumes", "patch persistentvolumes", "get persistentvolumes"} {
 		t.Run(what, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// values gives the values of the record's secret for one call.
+// values returns the values of the intent's secret for one call.
 type values func() (map[string]string, error)
 
 func (c *Controller) read(ctx context.Context, left record) values {

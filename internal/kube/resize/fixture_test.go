@@ -71,14 +71,14 @@ func (w *world) before(_ context.Context, rpc string, request any) error {
 	return w.forever[rpc]
 }
 
-// answer gives the next answers of an RPC.
+// answer sets the next answers of an RPC.
 func (w *world) answer(rpc string, answers ...error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.answers[rpc] = answers
 }
 
-// always gives every further answer of an RPC; nil is the driver's own.
+// always sets every further answer of an RPC; nil is the driver's own.
 func (w *world) always(rpc string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// memory is what this process knows of a claim beyond its objects. The zero
-// value is what a fresh process knows: nothing, so that whatever is in progress
+// memory is this process's knowledge of a claim beyond its objects. The zero
+// value is that of a new process, which must assume that any operation in progress
 // may still be running.
 type memory struct {
 	expand, modify lifecycle.History

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// modify gives a claim's volume the attributes that are desired.
+// modify changes a claim's volume to the desired attributes.
 func (c *Controller) modify(ctx context.Context, s subject) (time.Duration, error) {
 	view := claim.ModifyOf(s.claim)
 	step := lifecycle.NextModify(view, c.memories.of(s.claim.UID).modify, time.Now())

@@ -324,7 +324,7 @@ func (b broken) Invoke(ctx context.Context, name string, request, answer any, op
 	return b.ClientConnInterface.Invoke(ctx, name, request, answer, options...)
 }
 
-// connect gives the controller another connection to the test's driver.
+// connect replaces the controller's connection to the test's driver.
 func (w *world) connect(wrap func(grpc.ClientConnInterface) grpc.ClientConnInterface) {
 	connection := client.NewInProcess(w.driver.Intercept)
 	csi.RegisterIdentityServer(connection, w.driver)

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// isolate gives the child a process group, so that what it starts ends with
-// it, and has the kernel kill it when this process dies: an mkfs that outlives
-// the driver would write to a device that the restarted driver inspects.
+// isolate starts the child in a process group of its own, so that its children end
+// with it. It also makes the kernel kill the child when this process dies: an mkfs that
+// outlives the driver would write to a device that the restarted driver inspects.
 func isolate(child *exec.Cmd) {
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	child.Cancel = func() error { return syscall.Kill(-child.Process.Pid, syscall.SIGKILL) }

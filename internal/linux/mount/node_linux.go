@@ -122,7 +122,7 @@ func inspect(file *os.File, path string) (*Node, error) {
 	}, nil
 }
 
-// Close gives the descriptor back. A node of a mount keeps the mount busy
+// Close closes the descriptor. A node of a mount keeps the mount busy
 // until then.
 func (n *Node) Close() error { return n.file.Close() }
 

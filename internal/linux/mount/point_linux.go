@@ -103,7 +103,7 @@ func openat2(dir int, path string, how *unix.OpenHow) (int, error) {
 	}
 }
 
-// Close gives the descriptor back.
+// Close closes the descriptor.
 func (p *Point) Close() error { return p.parent.Close() }
 
 // Real is the path as the mount table names it.

@@ -185,7 +185,7 @@ func (t *Tree) OpenDir() (*os.File, error) {
 	return node.OpenDir()
 }
 
-// Close gives the descriptor back.
+// Close closes the descriptor.
 func (t *Tree) Close() error { return t.file.Close() }
 
 // verify compares the filesystem's device with the requested one.

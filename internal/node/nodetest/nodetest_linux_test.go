@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach gives file a loop device and returns its name.
+// attach attaches file to a loop device and returns its name.
 func attach(t *testing.T, file *os.File) string {
 	t.Helper()
 	control, err := os.Open("/dev/loop-control")

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-// raced is a call at whose every step the volume's disk goes, and another disk,
+// raced is a call during which, at any step, the volume's disk is removed and another disk,
 // which was arranged before, gets its number.
 type raced struct {
 	name          string
@@ -41,8 +41,7 @@ func racedCalls() []raced {
 	}
 }
 
-// useB makes the other disk one that is mounted and written to, its files closed
-// for now.
+// useB stages the other disk, writes to it and closes its files.
 func (m *machine) useB() error {
 	err := m.engine.Stage(m.t.Context(), stageOf(volB, stagingB))
 	if err != nil {
@@ -67,8 +66,8 @@ func (m *machine) diskOf(serial string) windows.StateDisk {
 	return windows.StateDisk{}
 }
 
-// A number is the name of whatever disk has it: at any call of Windows another
-// may get it. That one stays as it is, blank or in use.
+// A disk number may be assigned to another disk at any call of Windows. That disk
+// must stay unchanged, blank or in use.
 func TestSimulated_changesNoDiskThatGotTheNumber(t *testing.T) {
 	for _, r := range racedCalls() {
 		for i, n := range r.calls(t) {
@@ -104,7 +103,7 @@ func (r raced) at(t *testing.T, n int) {
 			m.attach(volA)
 			m.attach(volB)
 			m.must(r.arrange(m))
-			var mu sync.Mutex // some calls are made side by side
+			var mu sync.Mutex // some calls run concurrently
 			var before windows.StateDisk
 			calls := 0
 			remove := m.Hook(func(c windows.Call) {
@@ -120,7 +119,7 @@ func (r raced) at(t *testing.T, n int) {
 			})
 			err := r.call(m)
 			remove()
-			if calls < n { // some calls are made side by side, and their number varies
+			if calls < n { // some calls run concurrently, and their number varies
 				return
 			}
 			if diff := cmp.Diff(before, m.diskOf(volB)); diff != "" {
@@ -131,7 +130,7 @@ func (r raced) at(t *testing.T, n int) {
 	})
 }
 
-// swapNumber takes the volume's disk away and gives its number to the other.
+// swapNumber removes the volume's disk and assigns its number to the other disk.
 func (m *machine) swapNumber() windows.StateDisk {
 	number := m.numberOf(volA)
 	m.must(m.RemoveDisk(number))

@@ -90,7 +90,7 @@ func TestAdmit_sortsFindingsByWhatIsDone(t *testing.T) {
 	}
 }
 
-// Without settings a host refuses only what no driver could want.
+// Without settings a host rejects only requests that no driver could need.
 func TestAdmit_withoutSettingsLeavesOrdinaryPodsAlone(t *testing.T) {
 	p := newPolicy(t, inline.Options{})
 	for volume, refused := range map[*corev1.Volume]bool{
@@ -154,7 +154,7 @@ func TestMutate_makesVolumesAndMountsReadOnly(t *testing.T) {
 	}
 }
 
-// plainly is the rules once more, as a list of questions without any structure.
+// plainly implements the rules a second time, as a plain list of conditions.
 func plainly(v corev1.Volume, namespace *corev1.Namespace) bool {
 	allowed := v.CSI.Driver != policytest.Unlisted && slices.Contains(policytest.InlineDefaults(), v.CSI.Driver)
 	if text, says := namespace.Annotations["inline.policy.holdfast.dev/enforce"]; says {
@@ -188,7 +188,7 @@ func plainly(v corev1.Volume, namespace *corev1.Namespace) bool {
 	return allowed && (open || levels[needs] > 0 && has >= levels[needs])
 }
 
-// Whatever the texts are: the decision is that of the plain list, nothing panics,
+// For any texts, the decision is that of the plain list, nothing panics,
 // and messages stay short and on one line.
 func FuzzAdmit(f *testing.F) {
 	f.Add("data", policytest.Restricted, "size", "*", "baseline", "app", false)
@@ -222,7 +222,7 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// The chart has the same keys and the same words; that it decides alike is tried
+// The chart has the same keys and the same messages; its decisions are compared
 // on a real API server (test/faults).
 func TestMessages_areThoseOfTheChart(t *testing.T) {
 	var chart strings.Builder

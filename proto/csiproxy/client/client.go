@@ -31,7 +31,7 @@ type Options struct {
 	// Dialer connects to a pipe instead of Windows; one that does not exist must be
 	// an error that wraps fs.ErrNotExist.
 	Dialer func(ctx context.Context, pipe string) (net.Conn, error)
-	// Pipes gives the names of the node's pipes, for error messages; nil asks
+	// Pipes returns the names of the node's pipes, for error messages; nil asks
 	// Windows, or with a Dialer none.
 	Pipes func() ([]string, error)
 }
@@ -162,7 +162,7 @@ func (c *Client) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Ca
 	return nil, errors.New("csi-proxy's API has no streams")
 }
 
-// acquire gives the session that there is, or looks for the proxy.
+// acquire returns the session that there is, or looks for the proxy.
 func (c *Client) acquire(ctx context.Context) (*session, error) {
 	c.mu.Lock()
 	s, closed := c.current, c.closed

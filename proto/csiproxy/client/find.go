@@ -56,7 +56,7 @@ func newer() []string { return []string{"v2", "v2beta1", "v2alpha1"} }
 
 func pipeOf(v string) string { return api.PipePrefix + v }
 
-// find gives a session with the newest version wanted that is served. A pipe that
+// find returns a session with the newest version wanted that is served. A pipe that
 // another program serves is passed over; any other failure is not, since the proxy
 // is there and the next call may find it well.
 func (f finder) find(ctx context.Context) (*session, error) {
@@ -104,7 +104,7 @@ func (f finder) missing(ctx context.Context) error {
 	return fmt.Errorf("%w: wanted %s; found %s; %s", ErrVersion, wanted, strings.Join(found, ", "), advice)
 }
 
-// served gives the versions of the API that have a pipe, the newest first, and
+// served returns the versions of the API that have a pipe, the newest first, and
 // how many pipes of the group API there are. Who serves the pipes is not asked.
 func (f finder) served(ctx context.Context) (found []string, groups int) {
 	candidates := f.older

@@ -81,7 +81,7 @@ func isTrusted(token windows.Token) (trusted bool, sid string, err error) {
 	return false, sid, nil
 }
 
-// listPipes gives the names of the pipes that this process can see. The directory
+// listPipes returns the names of the pipes that this process can see. The directory
 // of pipes knows only the way of looking that FindFirstFile takes, which is not
 // package os's.
 func listPipes() (names []string, err error) {

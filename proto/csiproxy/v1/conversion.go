@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// LocationFromAPI gives nil for a disk without an address, or with one that is
+// LocationFromAPI returns nil for a disk without an address, or with one that is
 // not in decimal digits.
 func LocationFromAPI(location *api.DiskLocation) *DiskLocation {
 	if location == nil {
@@ -69,7 +69,7 @@ func DiskIDsFromAPI(disks []api.Disk) map[uint32]*DiskIDs {
 	return ids
 }
 
-// IdentityFromAPI gives nil for the identity of any disk.
+// IdentityFromAPI returns nil for the identity of any disk.
 func IdentityFromAPI(expected api.Identity) *DiskIDs {
 	if expected == (api.Identity{}) {
 		return nil

@@ -125,7 +125,7 @@ func mounted(loop *blockdev.Loop) bool {
 	return false
 }
 
-// release gives a loop device up. One that is in use goes with its last user;
+// release detaches a loop device. One that is in use goes with its last user;
 // it stays recorded until it is known to be gone.
 func (d *Disks) release(volumeID string) error {
 	loop := d.loops[volumeID]

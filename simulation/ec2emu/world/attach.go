@@ -42,7 +42,7 @@ func (w *World) attachSubjects(r *AttachVolumeRequest) (*volume, *instance, *Err
 	return v, i, refusal
 }
 
-// mayAttach gives the first reason against it. hangs says that the attachment
+// mayAttach returns the first reason against it. hangs says that the attachment
 // would be accepted and never end.
 func (w *World) mayAttach(v *volume, i *instance, r *AttachVolumeRequest) (hangs bool, _ *Error) {
 	switch {

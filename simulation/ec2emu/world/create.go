@@ -197,7 +197,7 @@ func (w *World) checkRoom(v *volume) *Error {
 	return nil
 }
 
-// makeVolume gives a planned volume its ID and begins its creation.
+// makeVolume sets a planned volume's ID and begins its creation.
 func (w *World) makeVolume(v *volume, from DataSource) (*volume, *Error) {
 	v.ID, v.Order = w.newID("vol-"), w.order()
 	v.State, v.Created = creating, w.now()

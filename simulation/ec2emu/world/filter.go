@@ -18,7 +18,7 @@ const (
 // resource matches when any of them does.
 type filterTable[T any] map[string]func(*T) []string
 
-// tagged gives the tags of a resource for the filters tag:<key>, tag-key and
+// tagged returns the tags of a resource for the filters tag:<key>, tag-key and
 // tag-value, nil for a resource that has none.
 type tagged[T any] func(*T) tags
 

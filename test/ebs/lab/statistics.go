@@ -20,7 +20,7 @@ func (c Calls) Total() (n int) {
 	return n
 }
 
-// TakeCalls gives the calls since the last time, and how many were throttled.
+// TakeCalls returns the calls since the last time, and how many were throttled.
 func (l *Lab) TakeCalls(ctx context.Context) (calls Calls, throttled int, err error) {
 	var statistics struct {
 		Actions map[string]struct{ Calls, Throttled int } `json:"actions"`

@@ -124,7 +124,7 @@ func inheritCPUs(parent, dir string) error {
 }
 
 // removeControlGroup removes the group and all below it. Their processes have
-// ended; the kernel may take a moment to know.
+// ended, but the kernel may report them for a moment longer.
 func removeControlGroup(group string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -144,8 +144,8 @@ func removeControlGroup(group string) error {
 	return nil
 }
 
-// removeGroups removes a directory of groups from the leaves up: the files in
-// it go with it and cannot be removed.
+// removeGroups removes a directory of groups, children first: the files in
+// it disappear with it and cannot be removed.
 func removeGroups(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

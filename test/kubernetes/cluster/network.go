@@ -118,7 +118,7 @@ func hardwareAddress(i int) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 'h', 'o', 'l', 'd', byte(i)}
 }
 
-// configure gives a device an address, if any, and turns it on.
+// configure sets a device's address, if any, and turns it on.
 func configure(name, address string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

@@ -58,7 +58,7 @@ func makeDirectories(root string) error {
 	return os.Chmod(tmp, 0o777|os.ModeSticky)
 }
 
-// mountSystem gives the new root what comes from the machine and the kernel.
+// mountSystem mounts the machine's and the kernel's directories in the new root.
 func mountSystem(l layout, node string) error {
 	root := l.nodeRoot(node)
 	if err := bind("/usr", filepath.Join(root, "usr")); err != nil {
@@ -78,7 +78,7 @@ func mountSystem(l layout, node string) error {
 	return mountKernel(root)
 }
 
-// provide gives the new root a directory of the machine that may be a link into
+// provide adds a directory of the machine to the new root. It may be a link into
 // /usr, or absent.
 func provide(source, target string) error {
 	info, err := os.Lstat(source)

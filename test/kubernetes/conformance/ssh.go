@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/test/kubernetes/cluster"
 )
 
-// gateway gives the suite what it expects of nodes, and the nodes of the test
+// gateway provides what the suite expects of nodes, and the nodes of the test
 // cluster lack: SSH, and systemctl for the kubelet. It listens on the machine
 // only, as the host that the suite takes to reach nodes by (KUBE_SSH_BASTION),
 // and plays these nodes itself.

@@ -34,7 +34,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// built gives a program: the one that a variable of the environment names, or one
+// built returns a program: the one that a variable of the environment names, or one
 // that is built as a user would.
 func built(t *testing.T, system, directory, variable string) string {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 	disk "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/disk/v1"
 )
 
-// addDisk gives the simulated machine a blank disk and returns its number.
+// addDisk adds a blank disk to the simulated machine and returns its number.
 func (p *process) addDisk(t *testing.T, serial string) uint32 {
 	t.Helper()
 	var added struct{ Number uint32 }

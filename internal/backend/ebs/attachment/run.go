@@ -190,5 +190,5 @@ func as(a *cloud.Attachment) string {
 	return " as " + a.Device
 }
 
-// stamp gives a time as messages have it.
+// stamp returns a time as messages have it.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

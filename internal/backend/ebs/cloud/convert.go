@@ -184,7 +184,7 @@ func toTags(tags []types.Tag) map[string]string {
 	return out
 }
 
-// fromTags are the tags in the order of their keys, so that a repeated call is
+// fromTags returns the tags in the order of their keys, so that a repeated call is
 // the same byte for byte.
 func fromTags(tags map[string]string) []types.Tag {
 	out := make([]types.Tag, 0, len(tags))
@@ -195,7 +195,7 @@ func fromTags(tags map[string]string) []types.Tag {
 	return out
 }
 
-// taggedAs are tags for the creation of a resource; nil when there are none.
+// taggedAs returns tags for the creation of a resource; nil if there are none.
 func taggedAs(kind types.ResourceType, tags map[string]string) []types.TagSpecification {
 	if len(tags) == 0 {
 		return nil
@@ -203,7 +203,7 @@ func taggedAs(kind types.ResourceType, tags map[string]string) []types.TagSpecif
 	return []types.TagSpecification{{ResourceType: kind, Tags: fromTags(tags)}}
 }
 
-// unlessZero is nil for the zero value, so that EC2 takes its default.
+// unlessZero returns nil for the zero value, so that EC2 uses its default.
 func unlessZero[T comparable](v T) *T {
 	var zero T
 	if v == zero {

@@ -49,7 +49,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the sentinel and the context's error.
+// Unwrap returns the sentinel and the context's error.
 func (e *Error) Unwrap() []error {
 	var all []error
 	for _, err := range []error{e.ended, e.sentinel} {

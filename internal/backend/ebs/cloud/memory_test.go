@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// stale describes answer from the previous state of a resource, every other time.
+// stale makes every second describe answer from the previous state of a resource.
 func stale() ec2emu.Options {
 	o := bench()
 	o.World.Knobs.Consistency = world.Consistency{StaleOneIn: 2, StaleFor: world.Span(5 * time.Second)}
@@ -20,8 +20,8 @@ func stale() ec2emu.Options {
 	return o
 }
 
-// Half of the describes show an older state. No wait ends for one of these, and
-// nothing goes back that was seen.
+// Half of the describes show an older state. Such a describe ends no wait, and the
+// client never returns a state older than one that it has returned.
 func TestMemory_staleDescribesDoNotEndAWait(t *testing.T) {
 	emulated(t, stale(), Options{}, func(t *testing.T, r *rig) {
 		i := r.instance(t)
@@ -68,8 +68,8 @@ func (r *rig) attachmentState(t *testing.T, id string) string {
 	return ""
 }
 
-// A wait for a modification does not end for the one before it, although it
-// looks at once.
+// A wait for a modification does not end for the previous one, although it
+// polls at once.
 func TestMemory_theModificationBeforeIsNotThisOne(t *testing.T) {
 	emulated(t, stale(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -176,8 +176,8 @@ func TestMemory_forgets(t *testing.T) {
 	})
 }
 
-// A describe that still shows the attachment before the last one does not have
-// its device name taken for that of the last.
+// A describe may still show the attachment before the last one; its device name must
+// not be used for the last one.
 func TestMemory_earlierAttachmentHasAnotherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(10 * time.Second)
@@ -198,8 +198,8 @@ func TestMemory_earlierAttachmentHasAnotherName(t *testing.T) {
 	})
 }
 
-// EC2 may give the start of a modification in seconds where its first answer had
-// fractions of them.
+// EC2 may report the start of a modification in seconds although its first answer had
+// fractions of a second.
 func TestMemory_startOfAModificationInSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(10 * time.Second)

@@ -17,8 +17,8 @@ type Limit struct {
 	Shared bool
 }
 
-// Of gives the limit of an instance type; that of most types, and not known,
-// when it has never heard of the type's family.
+// Of returns the limit of an instance type; that of most types, and false,
+// if the table lacks the type's family.
 func Of(instanceType string) (limit Limit, known bool) {
 	family, size, isType := strings.Cut(strings.TrimPrefix(instanceType, "ml."), ".")
 	if !isType {
@@ -70,7 +70,7 @@ const dedicatedFamilies = "c7a c7i c7i-flex c8a c8g c8gb c8gd c8gn c8i c8i-flex 
 	"p4d p4de p5 p5e p5en p6-b200 p6-b300 r7a r7i r7iz r8a r8g r8gb r8gd r8gn r8i r8i-flex r8ib r8id r8idb r8idn r8in " +
 	"trn2 u7i-6tb u7i-8tb u7i-12tb u7in-16tb u7in-24tb u7in-32tb x8aedz x8g x8i"
 
-// rule gives a limit to sizes of families. A size is written without "large";
+// rule is the limit of some sizes of some families. A size is written without "large";
 // "*" are all virtual sizes.
 type rule struct {
 	slots           int

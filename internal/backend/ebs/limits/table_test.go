@@ -88,7 +88,7 @@ inf2.{24,48}xlarge 28
 {i3,m1x}.metal 27`
 )
 
-// expand gives the words of a pattern with groups in braces.
+// expand returns the words of a pattern with groups in braces.
 func expand(pattern string) []string {
 	open := strings.IndexByte(pattern, '{')
 	if open < 0 {

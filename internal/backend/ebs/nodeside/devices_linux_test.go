@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// split gives the disk partitions of so many mebibytes each, and shows them. It adds
+// split creates partitions of the given mebibytes on the disk, and shows them. It adds
 // each by ioctl, since not every kernel can read a partition table.
 func (p *plugged) split(sizes ...int64) {
 	p.m.t.Helper()

@@ -21,7 +21,7 @@ func (m *machine) wantMark(n *Node, volume string, want backend.FormatMark) {
 	}
 }
 
-// reattach gives the disk's data a new appearance, as detaching and attaching do.
+// reattach makes the disk appear again with the same data, as after detaching and attaching.
 func (p *plugged) reattach() {
 	p.m.t.Helper()
 	p.unplug()

@@ -55,7 +55,7 @@ type records struct {
 	root *os.Root // nil until something is written, or found
 }
 
-// open gives the directory; nil when there is none and make is false.
+// open returns the directory; nil when there is none and make is false.
 func (r *records) open(mkdir bool) (*os.Root, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *records) close() error {
 	return err
 }
 
-// read gives a volume's record; nil when there is none, or none that counts in
+// read returns a volume's record; nil when there is none, or none that counts in
 // this boot. One that cannot be read is as good as none: without it nothing is
 // formatted that would not be anyway.
 func (r *records) read(id, suffix string) (*record, error) {

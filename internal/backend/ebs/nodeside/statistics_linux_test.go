@@ -92,7 +92,7 @@ func TestStatistics_areAlsoOfVolumesThatAnotherStaged(t *testing.T) {
 	}
 }
 
-// A loop device is a disk that does not know the command.
+// A loop device does not support the command.
 func TestStatistics_ofADiskThatRefusesAreLeftOut(t *testing.T) {
 	m := newMachine(t)
 	m.plug("nvme0n1", volumeA, mebibyte)

@@ -96,7 +96,7 @@ type watch struct {
 	done    chan struct{}
 }
 
-// join gives a channel that has a value when something happened since it was
+// join returns a channel that has a value when an event happened since it was
 // last read, and the way to leave.
 func (w *watch) join() (events <-chan struct{}, leave func(), err error) {
 	w.mu.Lock()

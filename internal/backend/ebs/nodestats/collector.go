@@ -112,7 +112,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// scrape gives a running or a fresh one, or else begins one.
+// scrape returns the scrape that runs or a fresh one; without either it begins one.
 func (c *Collector) scrape() *scrape {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ type state struct {
 	logged  bool      // its failure was logged
 }
 
-// begin gives those volumes of ids that can be asked, and takes them to be
+// begin returns those volumes of ids that can be asked, and takes them to be
 // asked. Volumes that are gone are forgotten.
 func (c *Collector) begin(ids []string) []string {
 	var silent []string

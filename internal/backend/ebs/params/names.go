@@ -68,7 +68,7 @@ func MutableNames() []string {
 	}
 }
 
-// Normalize gives every key of both maps its one spelling. Two keys of one map
+// Normalize changes every key of both maps to its one spelling. Two keys of one map
 // that differ in nothing but their spelling are ErrInvalid: which of them counts
 // would be chance. Unknown keys stay as they are.
 func Normalize(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {

@@ -93,7 +93,7 @@ func (s *scope) branch(b parse.BranchNode, with bool) error {
 	return s.list(b.List)
 }
 
-// pipe gives each command the value of the one before as its last argument.
+// pipe runs commands; each gets the value of the one before as its last argument.
 func (s *scope) pipe(p *parse.PipeNode) (v any, err error) {
 	var last []any
 	for _, command := range p.Cmds {

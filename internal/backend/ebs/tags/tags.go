@@ -54,7 +54,7 @@ func ofSnapshots() variables {
 	}
 }
 
-// fill gives each variable its value; "" if Kubernetes did not name it.
+// fill returns each variable's value; "" if Kubernetes did not set it.
 func (v variables) fill(metadata map[string]string) map[string]string {
 	filled := make(map[string]string, len(v))
 	for name, key := range v {

@@ -36,7 +36,7 @@ func (i Interval) settable() bool { return i != Interval{} }
 
 func (i Interval) has(value int32) bool { return value >= i.Least && value <= i.Most }
 
-// String gives the interval as error messages have it.
+// String returns the interval as error messages have it.
 func (i Interval) String() string { return fmt.Sprintf("%d to %d", i.Least, i.Most) }
 
 // Type is what one type of volume allows.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Requests gives an empty message of every request type of CSI.
+// Requests returns an empty message of every request type of CSI.
 func Requests(t testing.TB) []proto.Message {
 	t.Helper()
 	var messages []proto.Message
@@ -95,7 +95,7 @@ func one(field protoreflect.FieldDescriptor) protoreflect.Value {
 	return protoreflect.ValueOfInt64(1)
 }
 
-// Filled gives a complete request of each type with its texts.
+// Filled returns a complete request of each type with its texts.
 func Filled(t testing.TB, text string) []Complete {
 	t.Helper()
 	var all []Complete

@@ -70,7 +70,7 @@ func (m *Machine) Host() api.Host {
 	}
 }
 
-// Calls gives what was asked since it was last called.
+// Calls returns the requests since its last call.
 func (m *Machine) Calls() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

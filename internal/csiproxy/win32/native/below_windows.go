@@ -103,7 +103,7 @@ func (d *directory) StatBelow(names []string) (win32.FileInfo, error) {
 	return info, err
 }
 
-// attributesBelow gives an entry's attributes when nothing on the way is a link.
+// attributesBelow returns an entry's attributes when nothing on the way is a link.
 func (d *directory) attributesBelow(names []string) (attributes uint32, err error) {
 	d.once.Do(func() { d.path, _ = d.finalPath() })
 	if d.path == "" {

@@ -22,7 +22,7 @@ type Options struct {
 
 const defaultSlow = 8
 
-// New gives the calls of this machine.
+// New returns the calls of this machine.
 func New(options Options) win32.Machine {
 	if options.Slow <= 0 {
 		options.Slow = defaultSlow

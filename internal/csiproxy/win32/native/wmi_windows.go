@@ -105,7 +105,7 @@ func release(objects []*object) {
 // member is oleutil.CallMethod or oleutil.GetProperty.
 type member func(dispatch *ole.IDispatch, name string, parameters ...any) (*ole.VARIANT, error)
 
-// value gives what a member is.
+// value returns the value of a member.
 func (o *object) value(kind member, name string, parameters ...any) (*ole.VARIANT, error) {
 	value, err := kind(o.dispatch, name, parameters...)
 	if err != nil {
@@ -142,7 +142,7 @@ func (o *object) failed(what string, err error) error {
 	return failure
 }
 
-// object gives the object that a member is.
+// object returns a member that is an object.
 func (o *object) object(kind member, name string, parameters ...any) (*object, error) {
 	value, err := o.value(kind, name, parameters...)
 	if err != nil {
@@ -156,7 +156,7 @@ func (o *object) object(kind member, name string, parameters ...any) (*object, e
 	return &object{dispatch, o.wmi}, nil // the value's reference is the object's now
 }
 
-// text gives a property that is a text; "" when it is null.
+// text returns a property that is a string; "" if it is null.
 func (o *object) text(name string) (string, error) {
 	value, err := o.value(oleutil.GetProperty, name)
 	if err != nil {
@@ -169,7 +169,7 @@ func (o *object) text(name string) (string, error) {
 	return value.ToString(), nil
 }
 
-// number gives a property that is a whole number; 0 when it is null.
+// number returns a property that is an integer; 0 if it is null.
 func (o *object) number(name string) (uint32, error) {
 	value, err := o.value(oleutil.GetProperty, name)
 	if err != nil {
@@ -246,7 +246,7 @@ func (o *object) parameters(method string) (*object, error) {
 	return class.object(oleutil.CallMethod, "SpawnInstance_")
 }
 
-// find gives the instances of a class whose property is a text that matches. The
+// find returns the instances of a class with a string property that matches. The
 // caller releases them.
 func (s *session) find(class, property string, matches func(string) bool) (found []*object, err error) {
 	defer func() {
@@ -304,7 +304,7 @@ func (s *session) each(class string, see func(*object) (keep bool, err error)) e
 // comEnd is S_FALSE, with which an enumeration ends.
 const comEnd = 1
 
-// enumerate gives the enumeration of a collection.
+// enumerate returns the enumeration of a collection.
 func (o *object) enumerate() (*ole.IEnumVARIANT, error) {
 	value, err := o.value(oleutil.GetProperty, "_NewEnum")
 	if err != nil {

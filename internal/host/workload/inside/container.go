@@ -50,15 +50,15 @@ type Container struct {
 	// Scratch is an existing empty directory that the new root is mounted over,
 	// in the container's own namespace only.
 	Scratch string
-	// Hide are directories of the host. What is mounted below them is not mounted
-	// in the container, which so does not keep it busy; and in the view of one that
-	// is not Direct they are empty, at every path that leads to them.
+	// Hide are directories of the host. Mounts below them are not mounted in the
+	// container, so that it does not keep them busy. Unless it is Direct, the
+	// container sees these directories empty, at every path that leads to them.
 	Hide []string
 
 	UID, GID uint32
 	Groups   []uint32
 	// Privileged: the command has every capability and every device of the machine.
-	// One that is Direct has what its caller has.
+	// A Direct one has those of its caller.
 	Privileged   bool
 	NoNewPrivs   bool
 	ReadOnlyRoot bool
@@ -70,8 +70,8 @@ type Container struct {
 	// input, and signals are passed on to it at once and without a deadline.
 	Direct bool
 	// Terminal, with Direct: the command shares the caller's session, so that
-	// the terminal is its controlling terminal. What the terminal sends reaches
-	// it by itself, and is not passed on.
+	// the terminal is its controlling terminal. The kernel sends the terminal's
+	// signals to the command, so the caller does not forward them.
 	Terminal bool
 }
 
