@@ -18,6 +18,9 @@ import (
 // probePause is the pause between two Probe calls while the driver starts.
 const probePause = time.Second
 
+// nodeInfoTimeout limits NodeGetInfo in a central process, which does not need it.
+const nodeInfoTimeout = 2 * time.Second
+
 // driverInfo is the driver's name, capabilities and node.
 type driverInfo struct {
 	name       string
@@ -26,7 +29,8 @@ type driverInfo struct {
 	groups     csiclient.GroupCapabilities
 	// nodeExpand is known only if the driver serves the Node service, too.
 	nodeExpand bool
-	// nodeID is the node_id of a driver that has a node service.
+	// nodeID is the node_id of a driver that has a node service; "" if a central process
+	// cannot read it.
 	nodeID string
 	// scope is the node's scope, or the zero Scope in a central process.
 	scope cluster.Scope
@@ -35,7 +39,7 @@ type driverInfo struct {
 // handshake waits until the driver is ready, without a limit, and reads its info.
 func handshake(ctx context.Context, client *csiclient.Client, node string, log *slog.Logger) (driverInfo, error) {
 	for logged := false; ; logged = true {
-		found, err := readDriverInfo(ctx, client, node)
+		found, err := readDriverInfo(ctx, client, node, log)
 		if err == nil || ctx.Err() != nil || !csiclient.IsNotReady(err) {
 			return found, err
 		}
@@ -48,7 +52,7 @@ func handshake(ctx context.Context, client *csiclient.Client, node string, log *
 	}
 }
 
-func readDriverInfo(ctx context.Context, client *csiclient.Client, node string) (f driverInfo, err error) {
+func readDriverInfo(ctx context.Context, client *csiclient.Client, node string, log *slog.Logger) (f driverInfo, err error) {
 	if err := client.Probe(ctx); err != nil {
 		return f, fmt.Errorf("probe the driver: %w", err)
 	}
@@ -68,45 +72,47 @@ func readDriverInfo(ctx context.Context, client *csiclient.Client, node string) 
 	if f.groups, err = client.GroupCapabilities(ctx); err != nil {
 		return f, fmt.Errorf("read the driver's group controller capabilities: %w", err)
 	}
-	if capabilities, err := client.NodeCapabilities(ctx); err == nil {
-		f.nodeExpand = capabilities.Expand
-		if f.nodeID, err = nodeID(ctx, client); err != nil {
-			return f, err
-		}
-	} else if !csiclient.Lacks(err) {
+	capabilities, err := client.NodeCapabilities(ctx)
+	if err != nil && !csiclient.Lacks(err) {
 		return f, fmt.Errorf("read the driver's node capabilities: %w", err)
 	}
-	if node != "" {
-		f.scope, err = scopeOf(ctx, client, node)
-	}
-	return f, err
-}
-
-// nodeID returns the node_id of the driver. It returns "" if NodeGetInfo fails, which a
-// driver without a node may do.
-func nodeID(ctx context.Context, client *csiclient.Client) (string, error) {
-	info, err := client.NodeInfo(ctx)
+	f.nodeExpand = capabilities.Expand
 	switch {
-	case csiclient.IsNotReady(err):
-		return "", fmt.Errorf("read the driver's node: %w", err)
-	case err != nil:
-		return "", nil //nolint:nilerr // a controller's process may lack a node
+	case node != "":
+		f.nodeID, f.scope, err = nodeOf(ctx, client, node)
+		return f, err
+	case err == nil:
+		f.nodeID = optionalNodeID(ctx, client, log)
 	}
-	return info.GetNodeId(), nil
+	return f, nil
 }
 
-// scopeOf returns the part of the cluster that a node's process acts on.
-func scopeOf(ctx context.Context, client *csiclient.Client, node string) (cluster.Scope, error) {
+// optionalNodeID returns the node_id of the driver of a central process. It returns ""
+// if NodeGetInfo fails: such a driver may lack a node, and the process works without one.
+func optionalNodeID(ctx context.Context, client *csiclient.Client, log *slog.Logger) string {
+	ctx, cancel := context.WithTimeout(ctx, nodeInfoTimeout)
+	defer cancel()
 	info, err := client.NodeInfo(ctx)
 	if err != nil {
-		return cluster.Scope{}, fmt.Errorf("read the driver's node: %w", err)
+		log.InfoContext(ctx, "the driver reports no node_id: after a change to node deployment, intents of several places wait for a central process", "error", err)
+		return ""
+	}
+	return info.GetNodeId()
+}
+
+// nodeOf returns the node_id of the driver of a node's process, and the part of the
+// cluster that the process acts on.
+func nodeOf(ctx context.Context, client *csiclient.Client, node string) (id string, scope cluster.Scope, err error) {
+	info, err := client.NodeInfo(ctx)
+	if err != nil {
+		return "", cluster.Scope{}, fmt.Errorf("read the driver's node: %w", err)
 	}
 	segments := info.GetAccessibleTopology().GetSegments()
 	if len(segments) == 0 {
-		return cluster.Scope{}, errors.New("node deployment needs a driver that reports its node's topology " +
+		return "", cluster.Scope{}, errors.New("node deployment needs a driver that reports its node's topology " +
 			"(NodeGetInfo, accessible_topology), and this driver reports none: run the controllers centrally")
 	}
-	return cluster.Scope{Node: node, Segments: segments}, nil
+	return info.GetNodeId(), cluster.Scope{Node: node, Segments: segments}, nil
 }
 
 // errChanged reports that the driver differs from the one of the handshake.
@@ -138,10 +144,12 @@ func watchDriver(ctx context.Context, env *cluster.Env, info driverInfo, reconne
 	}
 }
 
-func (f driverInfo) same(other driverInfo) bool {
-	return f.plugin == other.plugin && f.controller == other.controller && f.groups == other.groups &&
-		f.nodeExpand == other.nodeExpand && f.nodeID == other.nodeID &&
-		f.scope.Node == other.scope.Node && maps.Equal(f.scope.Segments, other.scope.Segments)
+// same reports whether a driver is the earlier one. A node_id that could not be read is
+// no difference.
+func (f driverInfo) same(earlier driverInfo) bool {
+	return f.plugin == earlier.plugin && f.controller == earlier.controller && f.groups == earlier.groups &&
+		f.nodeExpand == earlier.nodeExpand && (f.nodeID == "" || f.nodeID == earlier.nodeID) &&
+		f.scope.Node == earlier.scope.Node && maps.Equal(f.scope.Segments, earlier.scope.Segments)
 }
 
 // attaches reports whether the process serves VolumeAttachments. A node's process has

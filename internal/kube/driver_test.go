@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
@@ -45,5 +47,47 @@ func TestWatchDriver_retriesFailedKeysAfterAReconnection(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHandshake_aCentralProcessNeedsNoNode: the driver of a central process may serve
+// the Node service without being configured for a node.
+func TestHandshake_aCentralProcessNeedsNoNode(t *testing.T) {
+	answers := map[string]func(context.Context) error{
+		"no answer": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	}
+	for _, code := range []codes.Code{codes.Internal, codes.FailedPrecondition, codes.Unavailable, codes.Unimplemented} {
+		answers[code.String()] = func(context.Context) error { return csidriver.Fail(code, "the node ID is not configured") }
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			driver := csidriver.New("test.holdfast.dev")
+			cluster := apiserver.New(t, driver)
+			env := cluster.Env
+			known, err := handshake(t.Context(), env.CSI, "", env.Logger)
+			if err != nil || known.nodeID == "" {
+				t.Fatalf("node_id %q, %v", known.nodeID, err)
+			}
+			driver.Before = func(ctx context.Context, rpc string, _ any) error {
+				if rpc == "NodeGetInfo" {
+					return answer(ctx)
+				}
+				return nil
+			}
+			calls := driver.Count("NodeGetInfo")
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+			defer cancel()
+			info, err := handshake(ctx, env.CSI, "", env.Logger)
+			if err != nil || info.name != driver.Name || info.nodeID != "" {
+				t.Errorf("driver %q, node_id %q, %v", info.name, info.nodeID, err)
+			}
+			if n := driver.Count("NodeGetInfo") - calls; n != 1 {
+				t.Errorf("NodeGetInfo was called %d times", n)
+			}
+			if !info.same(known) {
+				t.Error("after a reconnection, a node_id that cannot be read counts as another driver")
+			}
+		})
 	}
 }
