@@ -16,7 +16,7 @@ func TestReleaseFilePages_takesThePagesOut(t *testing.T) {
 	if before == after {
 		t.Error("nothing was given back")
 	}
-	// What is needed comes back: this very code ran.
+	// The kernel loads pages again when they are needed: this code has just run.
 	if err := releaseFilePages(); err != nil {
 		t.Fatal(err)
 	}

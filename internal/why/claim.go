@@ -250,7 +250,7 @@ func (w *walk) users(pvc *corev1.PersistentVolumeClaim) (found []corev1.Pod) {
 	return found
 }
 
-// provisioner checks that the driver of the class is installed and was asked.
+// provisioner checks that the driver of the class is installed and was called.
 func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) {
 	driver := class.Provisioner
 	if w.onHost {

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ValidateVolumeCapabilities is the RPC: every capability of a volume that is
-// there is fine.
+// ValidateVolumeCapabilities confirms every capability of a volume that
+// exists.
 func (d *Driver) ValidateVolumeCapabilities(_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

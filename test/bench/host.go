@@ -131,7 +131,7 @@ func (h *hostProcess) restart(ctx context.Context) (time.Duration, error) {
 	if err := h.command.Process.Kill(); err != nil {
 		return 0, err
 	}
-	_ = h.command.Wait() // it says that it was killed
+	_ = h.command.Wait() // its error reports the signal
 	return h.start(ctx)
 }
 

@@ -134,7 +134,7 @@ func TestExec_givesItsVolumesBackWhenItIsKilled(t *testing.T) {
 	if err := exec.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = exec.Wait() // it says that it was killed
+	_ = exec.Wait() // its error reports the signal
 	m.isReleased("killed")
 }
 

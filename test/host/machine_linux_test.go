@@ -1,5 +1,5 @@
-// Package host_test proves `holdfast host` with the built command, as a user has
-// it: the daemon, its socket, drivers in processes of their own, real loop
+// Package host_test tests `holdfast host` with the built command, as a user runs
+// it: the daemon, its socket, drivers in separate processes, real loop
 // devices and real mounts.
 package host_test
 
@@ -50,9 +50,9 @@ type machine struct {
 	client *api.Client
 	host   *exec.Cmd
 	log    *os.File
-	// attributes are those of the host's process.
+	// attributes are the host process's SysProcAttr.
 	attributes *syscall.SysProcAttr
-	// arguments are those of every host.
+	// arguments are passed to every host that is started.
 	arguments []string
 }
 
@@ -76,13 +76,13 @@ func newMachine(t *testing.T) *machine {
 		m.stop()
 		m.client.Close()
 		// Containers and drivers outlive the host: a test ends those that it had
-		// started by asking for it, and what is left then is a defect.
+		// started through the API, and every process that is left then is a defect.
 		left := append(m.processes(), m.shims()...)
 		for deadline := time.Now().Add(limitOfTest); len(left) > 0 && !t.Failed(); left = append(m.processes(), m.shims()...) {
 			if time.Now().After(deadline) {
 				t.Errorf("left running: %v", left)
 			}
-			time.Sleep(20 * time.Millisecond) // what was killed goes a moment later
+			time.Sleep(20 * time.Millisecond) // a killed process disappears a moment later
 		}
 		m.endProcesses()
 		nodetest.UnmountBelow(t, m.root)
@@ -126,13 +126,13 @@ func (m *machine) start(arguments ...string) {
 	}
 }
 
-// kill ends the host as a lost process is.
+// kill ends the host with SIGKILL.
 func (m *machine) kill() {
 	m.t.Helper()
 	if err := m.host.Process.Kill(); err != nil {
 		m.t.Fatal(err)
 	}
-	_ = m.host.Wait() // it says that it was killed
+	_ = m.host.Wait() // its error reports the signal
 	m.host = nil
 }
 
@@ -176,7 +176,7 @@ func (m *machine) processes() []int {
 	return found
 }
 
-// endProcesses ends what a failed test left running.
+// endProcesses ends the processes that a failed test left running.
 func (m *machine) endProcesses() {
 	ours := func(pid int) bool { return slices.Contains(append(m.processes(), m.shims()...), pid) }
 	for _, pid := range append(m.processes(), m.shims()...) {
@@ -235,7 +235,7 @@ func (m *machine) until(what string, limit time.Duration, done func() bool) {
 	}
 }
 
-// dump has the host write its goroutines to its log, and end.
+// dump makes the host write its goroutines to its log, and exit.
 func (m *machine) dump() {
 	if m.host == nil {
 		return

@@ -248,7 +248,7 @@ func (s *soak) maybeKill(often bool) (wait func()) {
 			return
 		}
 		_ = s.host.Process.Kill()
-		_ = s.host.Wait() // it says that it was killed
+		_ = s.host.Wait() // its error reports the signal
 		over <- s.launch()
 	}()
 	return func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// PluginInfo is GetPluginInfo.
+// PluginInfo calls GetPluginInfo.
 func (c *Client) PluginInfo(ctx context.Context) (*csi.GetPluginInfoResponse, error) {
 	return call(ctx, c, "GetPluginInfo", &csi.GetPluginInfoRequest{}, c.identity.GetPluginInfo)
 }
@@ -69,7 +69,7 @@ func (c *Client) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnapshot
 	return err
 }
 
-// NodeInfo is NodeGetInfo.
+// NodeInfo calls NodeGetInfo.
 func (c *Client) NodeInfo(ctx context.Context) (*csi.NodeGetInfoResponse, error) {
 	return call(ctx, c, "NodeGetInfo", &csi.NodeGetInfoRequest{}, c.node.NodeGetInfo)
 }

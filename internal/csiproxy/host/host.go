@@ -17,7 +17,7 @@ import (
 )
 
 // StateDir is where hosts of Windows keep their state. All processes that work on
-// one machine have it in common: what one has begun another may finish.
+// one machine share it: one may complete the operation that another has begun.
 const StateDir = `C:\ProgramData\holdfast\csi-proxy`
 
 // Options say what a host works on.
@@ -36,7 +36,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Host does what package api names, on one machine.
+// Host implements package api on one machine.
 type Host struct {
 	machine win32.Machine
 	rules   *paths.Rules
@@ -86,5 +86,5 @@ func (h *Host) Close() {
 	}
 }
 
-// volumes is api.Volumes: what is about paths is in at.go.
+// volumes is api.Volumes; at.go has its methods that take paths.
 type volumes struct{ *Host }

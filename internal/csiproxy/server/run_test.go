@@ -29,7 +29,7 @@ func contains(text string, parts ...string) bool {
 	return true
 }
 
-// The processes of the tests.
+// The two processes of the tests.
 func ours() server.Process   { return server.Process{ID: 100, Program: `C:\ours.exe`} }
 func theirs() server.Process { return server.Process{ID: 200, Program: `C:\theirs.exe`} }
 
@@ -37,7 +37,7 @@ func twoVersions() []api.Definition {
 	return []api.Definition{echo("", "v1", same), echo("", "v1beta1", same)}
 }
 
-// Each version has its pipe, and those that are free are served.
+// Each version has its pipe, and the proxy serves those that are free.
 func TestRun_servesEveryFreePipe(t *testing.T) {
 	pipes := proxytest.NewPipes()
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
@@ -60,7 +60,7 @@ func TestRun_servesEveryFreePipe(t *testing.T) {
 	}
 }
 
-// A pipe of another process is left to it, and the others are served.
+// The proxy leaves a pipe of another process alone, and serves the others.
 // It is an error in the log, once, since that process may pose as the proxy.
 func TestRun_leavesATakenPipeToItsOwner(t *testing.T) {
 	pipes := proxytest.NewPipes()
@@ -72,7 +72,7 @@ func TestRun_leavesATakenPipeToItsOwner(t *testing.T) {
 	if owner := pipes.Owners()[`\\.\pipe\csi-proxy-v1`]; owner != theirs() {
 		t.Errorf("the taken pipe is now %v's", owner)
 	}
-	time.Sleep(50 * time.Millisecond) // several more looks
+	time.Sleep(50 * time.Millisecond) // several more polls
 	if n := strings.Count(r.log.String(), "another process serves this pipe"); n != 1 {
 		t.Errorf("the log says %d times that the pipe is taken", n)
 	}
@@ -81,8 +81,8 @@ func TestRun_leavesATakenPipeToItsOwner(t *testing.T) {
 	}
 }
 
-// Two processes side by side, each with what was free; what one of them
-// gives up, the other takes over.
+// Two processes run at once, each with the pipes that were free. When one of them
+// releases a pipe, the other serves it.
 func TestRun_sideBySide(t *testing.T) {
 	pipes := proxytest.NewPipes()
 	old := start(t, server.Options{
@@ -125,7 +125,7 @@ func TestRun_triesAFailedPipeAgain(t *testing.T) {
 	until(t, "that the pipe is served", func() bool { return r.states()["v1"] == server.Served })
 }
 
-// A pipe that breaks is made again, and its connections continue.
+// The proxy creates a broken pipe again, and its connections continue.
 func TestRun_makesABrokenPipeAgain(t *testing.T) {
 	pipes := proxytest.NewPipes()
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
@@ -207,9 +207,9 @@ func TestNew_refusesWhatCannotBeServed(t *testing.T) {
 	}
 }
 
-// Two processes start, end, crash and lose pipes in any order. Whatever happens,
-// no pipe has two owners' states, and in the end, each pipe is served by one of
-// the processes that want it.
+// Two processes start, end, crash and lose pipes in any order. At all times
+// at most one process owns a pipe, and in the end each pipe is served by one of
+// the processes that are configured to.
 func TestRun_convergesWhateverHappens(t *testing.T) {
 	names := []string{`\\.\pipe\csi-proxy-v1`, `\\.\pipe\csi-proxy-v1beta1`}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -290,8 +290,8 @@ func untilServed(t *rapid.T, pipes *proxytest.Pipes, names []string, running map
 	}
 }
 
-// A stop lets calls in flight end, answers no call afterwards, and takes all
-// pipes away.
+// A stop waits for calls in flight, answers no call afterwards, and removes all
+// pipes.
 func TestRun_stopDrains(t *testing.T) {
 	pipes, begun, release := proxytest.NewPipes(), make(chan struct{}), make(chan struct{})
 	slow := func(_ context.Context, text string) (string, error) {
@@ -354,15 +354,15 @@ func TestRun_stopCancelsWhatHangs(t *testing.T) {
 	}
 }
 
-// Clients look whether a pipe exists by a connection on which they never say a
-// word, and which upstream's never closes. It hurts neither the others nor
+// Clients check whether a pipe exists with a connection on which they never send a
+// byte, and which upstream's client never closes. It delays neither other clients nor
 // a stop.
 func TestRun_silentConnectionsBlockNoOther(t *testing.T) {
 	pipes := proxytest.NewPipes()
 	limits := quick()
 	limits.Connections, limits.Preface, limits.Drain = 4, 100*time.Millisecond, time.Hour
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours()), Limits: limits})
-	for range 20 { // many times the connections that there may be
+	for range 20 { // many times the limit of connections
 		silent, err := pipes.Dial(t.Context(), `\\.\pipe\csi-proxy-v1`)
 		if err != nil {
 			t.Fatal(err)
@@ -378,7 +378,7 @@ func TestRun_silentConnectionsBlockNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }()
-	if err := r.end(); err != nil { // which waits for no silent connection for an hour
+	if err := r.end(); err != nil { // which must not wait an hour for a silent connection
 		t.Error(err)
 	}
 }

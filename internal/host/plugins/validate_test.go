@@ -2,8 +2,8 @@ package plugins
 
 import "testing"
 
-// As the kubelet does it (k8s.io/apimachinery/pkg/util/version,
-// HighestSupportedVersion): what is not a version is ignored.
+// As in the kubelet (k8s.io/apimachinery/pkg/util/version,
+// HighestSupportedVersion): an entry that is not a version is ignored.
 func TestValidateVersions(t *testing.T) {
 	for _, c := range []struct {
 		versions []string

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Another pod may wait for the volumes of a finished pod, and observes its
-// status: that must change when they are unmounted, also if that took several
+// Another pod may wait for the volumes of a finished pod and watches its
+// status, which must change when they are unmounted, also after several
 // attempts, or another process.
 func TestStatus_ofAFinishedPodChangesWhenItsVolumesAreGone(t *testing.T) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 )
 
-// process is nothing here: other systems have their own supervisors.
+// process is empty: the host supervises drivers on Linux only.
 type process struct{}
 
 func launch(*exec.Cmd, string) (*process, error) { return nil, errors.ErrUnsupported }
@@ -22,5 +22,5 @@ func (p *process) signal(bool) error             { return errors.ErrUnsupported 
 func (p *process) close()                        {}
 func trusted(string, os.FileInfo) error          { return nil }
 
-// chownTo does nothing: here, a directory has an access list.
+// chownTo does nothing: on this system a directory has an access list.
 func chownTo(string, string) error { return nil }

@@ -1,8 +1,8 @@
-// Package volumes makes volumes for claims and brings them to pods: what the
-// external provisioner, the attach/detach controller and the kubelet's volume
-// manager do together on a cluster. Each step of each volume is recorded
-// durably before the driver is called and after it answered, with the boot in
-// which that was. Adopt takes over what an earlier process left in use.
+// Package volumes creates volumes for claims and mounts them for pods. It does the work of the
+// external-provisioner, the attach/detach controller and the kubelet's volume
+// manager of a cluster. Each step of each volume is recorded
+// durably before the driver is called and after it answered, with the ID of the
+// boot. Adopt takes over the volumes that an earlier process left in use.
 //
 // It speaks to drivers through package csi/client only, and takes the rules from package
 // claim.
@@ -42,7 +42,7 @@ type Options struct {
 	Observe    func(Event)
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
-	// NodeName is what this machine is called in CSINode and VolumeAttachment
+	// NodeName is this machine's name in CSINode and VolumeAttachment
 	// objects, and in the label kubernetes.io/hostname; the machine's own name if
 	// empty.
 	NodeName string
@@ -50,19 +50,19 @@ type Options struct {
 	Record func(journal.Notice)
 }
 
-// ErrWaiting means that nothing failed, and that there is nothing to do before
-// something else changes. The text says what.
+// ErrWaiting means that nothing failed, and that the call must wait until
+// another object changes. The text names it.
 var ErrWaiting = errors.New("waiting")
 
 // Manager works on the volumes of one host. It is safe for concurrent use: one
 // volume is worked on by one call at a time, different volumes in parallel.
 type Manager struct {
 	*shared
-	// writer is the controller's call that this one works for, if there is one.
+	// writer is the call of a controller whose writes these are, if there is one.
 	writer *store.Writer
 }
 
-// shared is what all calls have in common.
+// shared is the state that all calls share.
 type shared struct {
 	options Options
 	logger  *slog.Logger
@@ -74,7 +74,7 @@ type shared struct {
 	waits      waits
 	partitions partitions
 	said       memories[string]
-	// reasons are what the last calls for objects waited for or failed with.
+	// reasons are the errors of the last calls for objects, also ErrWaiting.
 	reasons memories[error]
 	tries   memories[tries]
 	polls   memories[poll]
@@ -96,14 +96,14 @@ func New(options Options) *Manager {
 	return &Manager{shared: &shared{options: options, logger: options.Logger, index: index{store: options.Store}}}
 }
 
-// as is the Manager that writes as the context's writer: what a controller's
-// call writes itself is distinguished from what others change meanwhile.
+// as returns the Manager that writes as the context's writer: a controller's own
+// writes are distinguished from the changes of other calls.
 func (m *Manager) as(ctx context.Context) *Manager {
 	return &Manager{shared: m.shared, writer: store.WriterOf(ctx)}
 }
 
-// lock waits until a key is free. Unlike a driver, which answers ABORTED, the
-// host itself would repeat the call: here a queue is right.
+// lock waits until a key is free. A driver would answer ABORTED, but the
+// host would have to repeat the call itself, so it queues callers instead.
 func (m *Manager) lock(ctx context.Context, key string) (unlock func(), err error) {
 	return m.locks.Lock(ctx, key)
 }

@@ -21,7 +21,7 @@ const (
 	groupDirectoryMode = 0o110
 )
 
-// setOwnership gives the pod's fsGroup the volume's files where that is the
+// setOwnership changes the group of the volume's files to the pod's fsGroup, if that is the
 // host's duty and not the driver's.
 func (m *Manager) setOwnership(ctx context.Context, toMount volumeToMount) error {
 	security := toMount.pod.Spec.SecurityContext
@@ -58,13 +58,13 @@ func (m *Manager) setOwnership(ctx context.Context, toMount volumeToMount) error
 	})
 }
 
-// When events report that a walk takes long (pkg/volume/volume_linux.go).
+// When events report a slow walk (pkg/volume/volume_linux.go).
 const (
 	firstProgress = 30 * time.Second
 	nextProgress  = time.Minute
 )
 
-// progress reports a walk that takes long. The walk itself inspects the time: one
+// progress reports a slow walk. The walk itself checks the time: one
 // that hangs has no progress to report.
 type progress struct {
 	report func(files int)
@@ -82,7 +82,7 @@ func (p *progress) file() {
 
 // setGroup walks by descriptors that cannot leave the volume: another pod may
 // write to it at this moment. With onMismatch it does nothing when the root
-// directory fits already.
+// directory has the group and mode already.
 func setGroup(ctx context.Context, path string, group int, onMismatch bool, file func()) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {

@@ -45,7 +45,7 @@ func TestRun_atMostOneProcessWorksDespiteFaults(t *testing.T) {
 	}
 }
 
-// world is the API server with its one Lease, and the processes at work.
+// world is the API server with its one Lease, and the processes that work.
 type world struct {
 	t       *testing.T
 	options Options

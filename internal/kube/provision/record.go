@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// record is what is written down before CreateVolume is called: everything
-// that the call, its repetition after a crash, and the PersistentVolume are
-// made of. Its key is the claim's UID. It holds no secret, only where it is.
+// record is the intent that is written before CreateVolume is called: everything
+// from which the call, its repetition after a crash, and the PersistentVolume are
+// built. Its key is the claim's UID. It names the secret, but holds none of its data.
 type record struct {
 	Request json.RawMessage          `json:"request"` // CreateVolumeRequest as protobuf's JSON, without secrets and topology
 	Volume  *corev1.PersistentVolume `json:"volume"`  // without what the driver answers
@@ -144,7 +144,7 @@ func (c *Controller) sentElsewhere(left record) bool {
 	return slices.ContainsFunc(left.Instances, func(id string) bool { return id != c.env.DriverNode })
 }
 
-// secret is where the secret for creation and deletion is.
+// secret names the secret for creation and deletion.
 func (r record) secret() *corev1.SecretReference {
 	reference, _ := claim.DeletionSecret(r.Volume)
 	return reference
@@ -154,7 +154,7 @@ func (r record) claimKey() string {
 	return r.Volume.Spec.ClaimRef.Namespace + "/" + r.Volume.Spec.ClaimRef.Name
 }
 
-// claimStub stands for the claim in events, also when it is gone.
+// claimStub refers to the claim in events, also after its deletion.
 func (r record) claimStub() *corev1.PersistentVolumeClaim {
 	reference := r.Volume.Spec.ClaimRef
 	return &corev1.PersistentVolumeClaim{

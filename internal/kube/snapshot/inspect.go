@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// Inspect asks for a snapshot that another call created. A driver without calls
-// for single snapshots is believed to have the ones that an administrator names;
+// Inspect asks the driver for a snapshot that another call created. A driver without calls
+// for single snapshots is assumed to have the ones that an administrator names;
 // a group's members are served through the group.
 func (k kind) Inspect(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error)) (map[string]any, error) {
 	offered, err := k.env.CSI.ControllerCapabilities(ctx)

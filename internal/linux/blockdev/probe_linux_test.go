@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// made runs a tool that writes its format into a new file; FILE in an argument is
+// made creates a file and runs a tool that writes its format to it; FILE in an argument is
 // replaced by the file's path.
 func made(t *testing.T, size int64, command ...string) *os.File {
 	t.Helper()
@@ -213,8 +213,8 @@ func flip(t *testing.T, file *os.File, offset int64) {
 	}
 }
 
-// With the whole superblock gone the rest of the filesystem still keeps the
-// device from being taken for blank.
+// Without its superblock, the rest of the filesystem still prevents the
+// device from counting as blank.
 func TestProbe_zeroedSuperblockIsNotBlank(t *testing.T) {
 	lengths := map[string]int64{"ext4": 1024, "xfs": 4096, "btrfs": 4096}
 	for name, c := range smallest {
@@ -274,8 +274,8 @@ func TestProbe_errorFlagOfBtrfs(t *testing.T) {
 	}
 }
 
-// Backups are found where the tools put them, when everything before the second
-// is gone.
+// Probe finds backup superblocks where the tools put them, also if everything before the
+// second one is zeroed.
 func TestProbe_backupSuperblocks(t *testing.T) {
 	for _, c := range []struct {
 		fsType  string

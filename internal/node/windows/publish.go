@@ -14,7 +14,7 @@ import (
 // Publish makes the target path a link to the staged volume.
 //
 // ErrExists: published there in another way. ErrPrecondition: not staged, read-
-// only, something else is at the target, or the access mode allows one target
+// only, another file is at the target, or the access mode allows one target
 // only and there is one. Others as of Stage.
 func (e *Engine) Publish(ctx context.Context, r node.PublishRequest) error {
 	if err := checkID(r.VolumeID); err != nil {
@@ -97,9 +97,9 @@ func (e *Engine) publish(ctx context.Context, r node.PublishRequest, staging, ta
 	return nil
 }
 
-// clearWay removes an empty directory, or a link that leads nowhere, from where
-// the link is to be. What shows another volume stays, and so do files. A link
-// that shows this volume is left to Link, which compares.
+// clearWay removes an empty directory, or a dangling link, from the path of the
+// new link. A link to another volume stays, and so do files. A link
+// to this volume is left to Link, which compares it.
 func (e *Engine) clearWay(ctx context.Context, r node.PublishRequest, target string) error {
 	exists, err := e.host.Filesystem.PathExists(ctx, target)
 	if err != nil || !exists {
@@ -138,7 +138,7 @@ func (e *Engine) checkSoleTarget(ctx context.Context, r node.PublishRequest, tar
 
 func parent(path string) string { return path[:strings.LastIndex(path, `\`)] }
 
-// Unpublish removes the link. A target, volume or disk that is missing is fine.
+// Unpublish removes the link. A missing target, volume or disk is not an error.
 // ErrPrecondition if another volume is there, or a directory with files; both stay.
 func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) error {
 	if err := checkID(volumeID); err != nil {
@@ -162,7 +162,7 @@ func (e *Engine) unpublish(ctx context.Context, volumeID, target string) error {
 	if there.disk != nil && !there.ours {
 		return occupied(target, there)
 	}
-	// Without force it takes a link, or a directory that is empty.
+	// Without force it removes only a link or an empty directory.
 	err = e.host.Filesystem.Rmdir(ctx, target, false)
 	if absent(err) != nil {
 		return fmt.Errorf("remove target_path: %w", err)

@@ -66,7 +66,7 @@ func answered(t *testing.T, h http.Handler, kind, namespace, object string) *adm
 	return got.Response
 }
 
-// Every kind that has a pod in it, wherever in it that is.
+// Every kind that contains a pod, at any depth.
 func TestWebhook_findsThePodInEveryKind(t *testing.T) {
 	template := `{"spec":{"template":{"spec":` + podSpec + `}}}`
 	for kind, object := range map[string]string{
@@ -102,8 +102,8 @@ func TestWebhook_checksPersistentVolumes(t *testing.T) {
 	}
 }
 
-// The names of fields have a case: what the API server does not take for a
-// volume is none here, and nothing can look different to the two.
+// Field names are case-sensitive: a field that the API server does not accept as a
+// volume is not one here, so both read the same object.
 func TestWebhook_readsAsTheAPIServerDoes(t *testing.T) {
 	object := `{"spec":{"Volumes":[{"name":"x","hostPath":{"path":"C:\\data"}}],"volumes":[{"name":"pipe","hostPath":{"path":"\\\\.\\pipe\\csi-proxy-v1"}}]}}`
 	if answered(t, newHandler(t), "Pod", "storage", object).Allowed {
@@ -129,7 +129,7 @@ func TestWebhook_refusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// Pods of the cluster reach the port as well: what they make up must not fill the
+// Pods of the cluster can reach the port as well: kinds that they invent must not fill the
 // memory with metrics.
 func TestWebhook_countsKindsThatItDoesNotKnowAsOne(t *testing.T) {
 	h := newHandler(t)

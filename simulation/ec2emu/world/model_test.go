@@ -9,11 +9,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// moves are how the states of one kind of thing may follow each other: what
-// passing time does, and what an action does. A thing that is not there is "".
+// moves are the allowed transitions between states of one kind of object: by
+// time, and by an action. The state of a missing object is "".
 type moves struct{ time, action map[string][]string }
 
-// ended is not there for good: its instance was terminated.
+// ended is final: the instance was terminated.
 const ended = "ended"
 
 func volumeMoves() moves {
@@ -53,7 +53,7 @@ func (m moves) allow(from, to string, actions int) bool {
 	return actions > 0 && slices.ContainsFunc(m.action[from], func(state string) bool { return m.allow(state, to, actions-1) })
 }
 
-// machine does random things to a world and looks at it after each.
+// machine runs random actions on a world and checks it after each.
 type machine struct {
 	t                         *rapid.T
 	w                         *World
@@ -65,7 +65,7 @@ func (m *machine) pick(label string, from []string) string {
 	return rapid.SampledFrom(from).Draw(m.t, label)
 }
 
-// code notes what an action answered; a failure must be one of EC2's.
+// code records an action's answer; a failure must have one of EC2's codes.
 func (m *machine) code(action string, err error) {
 	m.t.Helper()
 	if c := codeOf(err); err != nil && (c == "InternalError" || c[0] < 'A' || c[0] > 'Z') {
@@ -128,8 +128,8 @@ func (m *machine) actions() map[string]func() {
 	}
 }
 
-// often lists the actions by how often they are done: what moves volumes most,
-// what ends instances least.
+// often lists the actions, repeated by weight: those that move volumes have the highest,
+// those that end instances the lowest.
 func often() []string {
 	var all []string
 	for name, times := range map[string]int{
@@ -142,7 +142,7 @@ func often() []string {
 	return all
 }
 
-// look checks what must never be, and how states have moved since last time.
+// look checks the invariants, and the transitions since the last check.
 func (m *machine) look() {
 	m.t.Helper()
 	if wrong := m.w.Audit(); len(wrong) > 0 {
@@ -160,7 +160,7 @@ func (m *machine) look() {
 	}
 }
 
-// seen is all states as describes show them.
+// seen returns all states as describes show them.
 func (m *machine) seen() map[string]string {
 	m.t.Helper()
 	answer, err := m.w.DescribeVolumes(&DescribeVolumesRequest{})

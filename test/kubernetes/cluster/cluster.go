@@ -14,7 +14,7 @@ import (
 type Cluster struct {
 	// Dir is its state directory.
 	Dir string
-	// ID is in the names of what it has outside of its namespaces.
+	// ID is in the names of its objects outside of its namespaces.
 	ID string
 	// Kubeconfig is the administrator's kubeconfig file, for use on the machine itself.
 	Kubeconfig string
@@ -78,8 +78,8 @@ func (c *Cluster) NodeRoot(node string) string { return c.layout.nodeRoot(node) 
 // pods reach its servers.
 func (c *Cluster) Machine() netip.Addr { return c.record.Plan.machine() }
 
-// PodNetwork is where the pods of a node have their addresses, and no network for
-// a node that is not the cluster's.
+// PodNetwork returns the network of a node's pods, and the zero Prefix for
+// a node of another cluster.
 func (c *Cluster) PodNetwork(node string) netip.Prefix {
 	if i := slices.Index(c.Nodes, node); i >= 0 {
 		return c.record.Plan.pods(i + 1)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// lateFor makes descriptions show, for some time, how it was at an instant.
+// lateFor makes describes show, for some time, the state at an earlier instant.
 func lateFor(e *ec2, at time.Time, d time.Duration) {
 	end := time.Now().Add(d)
 	e.lag = func() time.Duration {
@@ -16,8 +16,8 @@ func lateFor(e *ec2, at time.Time, d time.Duration) {
 	}
 }
 
-// EC2 shows no attachment, because it shows how it was before: Detach must not
-// believe it while that may be so.
+// EC2 shows no attachment, because its answer is stale: Detach must not
+// rely on the answer while it may be stale.
 func TestDetach_emptyDescriptionFromBeforeTheAttach(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		warm(m)
@@ -40,8 +40,8 @@ func TestDetach_emptyDescriptionFromBeforeTheAttach(t *testing.T) {
 	})
 }
 
-// A process that has just started does not know that another one
-// attached the volume a moment ago, and EC2 does not show it yet.
+// A process that has just started does not know that another process
+// has just attached the volume, and EC2 does not show the attachment yet.
 func TestDetach_emptyDescriptionAfterARestart(t *testing.T) {
 	for _, everywhere := range []bool{false, true} {
 		inTime(t, func(t *testing.T, e *ec2, m *Machine) {
@@ -62,7 +62,7 @@ func TestDetach_emptyDescriptionAfterARestart(t *testing.T) {
 	}
 }
 
-// What was seen to be over is not believed to be there again, and costs no time.
+// A stale describe does not bring back an attachment that has ended, and causes no wait.
 func TestAttach_descriptionFromBeforeTheDetach(t *testing.T) {
 	for _, to := range []string{"i-a", "i-b"} {
 		inTime(t, func(t *testing.T, e *ec2, m *Machine) {

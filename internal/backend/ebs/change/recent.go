@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// recentWrites records for a while what was written to volumes, because EC2 may show
+// recentWrites records for a while the writes to volumes, because EC2 may show
 // their earlier state for some seconds. Without it, a desired state that only seems
 // to be reached would be answered as reached.
 type recentWrites struct {
@@ -18,7 +18,7 @@ type recentWrites struct {
 	volumes map[string]recentWrite
 }
 
-// recentWrite is what was written to one volume.
+// recentWrite has the writes to one volume.
 type recentWrite struct {
 	until time.Time
 	set   map[string]string // tags

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 )
 
-// known is a source of metadata that knows it all.
+// known is a source of metadata that has every field.
 type known metadata.Instance
 
 func (k known) Instance(context.Context) (metadata.Instance, error) { return metadata.Instance(k), nil }
@@ -135,8 +135,8 @@ func TestForeignDisks_areThoseOfOthers(t *testing.T) {
 	want(now.Add(2*time.Hour), 2, "the same, never detached")
 }
 
-// A disk that was attached by hand, and that nothing uses yet, takes a slot at
-// once: its device name is none that a driver gives.
+// A disk that a user attached, and that no process uses yet, occupies a slot at
+// once: its device name is not one that the driver assigns.
 func TestForeignDisks_areKnownByTheirDeviceNames(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()

@@ -29,7 +29,7 @@ func makeMemory(files []File) (int, error) {
 	return unix.FcntlInt(mount.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// newMemory has no part on a swap device where the kernel can promise that
+// newMemory mounts a tmpfs that is never swapped out, if the kernel supports that
 // (Linux 6.4).
 func newMemory() (*os.File, error) {
 	const attributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
@@ -41,7 +41,7 @@ func newMemory() (*os.File, error) {
 	return mount, err
 }
 
-// writeBelow writes a file that is not there yet.
+// writeBelow writes a file that does not exist yet.
 func writeBelow(root int, file File) error {
 	if !filepath.IsLocal(file.Path) {
 		return errors.New("the path leads out of the volume")
