@@ -269,7 +269,7 @@ func (e *Engine) probeRepaired(ctx context.Context, p preparation, fsType string
 	return after, nil
 }
 
-// probeDevice reads what is on the device. The node is opened anew, so it is
+// probeDevice reads the device's content. The node is opened again, so it is
 // compared with the number that the backend verified.
 func (e *Engine) probeDevice(ctx context.Context, p preparation) (blockdev.Content, error) {
 	file, err := os.Open(p.device.Path)

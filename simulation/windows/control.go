@@ -287,7 +287,7 @@ func (c *controller) plant(request struct {
 	return nil, fmt.Errorf("kind %q is none of directory, file, symlink, junction", request.Kind)
 }
 
-// files tells of a path, and what is in a directory.
+// files describes a path, and lists a directory.
 func (c *controller) files(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Query().Get("path")
 	info, err := c.m.Lstat(path)

@@ -9,7 +9,7 @@ import (
 
 // Reboot starts the machine again. Disks get other numbers, SMB mappings and
 // iSCSI sessions are gone, disks have their persistent attributes, volumes arrive
-// anew, services that start by themselves run, and with MSiSCSI the persistent
+// again, services that start automatically run, and with MSiSCSI the persistent
 // logins are made again. Handles of disks, and of volumes but C:, are void.
 //
 // Processes that use Calls survive it, so that a machine in another process of the

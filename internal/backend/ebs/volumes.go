@@ -29,7 +29,7 @@ func (c *Controller) Volume(ctx context.Context, id string) (backend.Volume, err
 	return toVolume(v), nil
 }
 
-// describe finds a volume that is not on its way out; ErrNotFound. One in the
+// describe returns a volume that is not being deleted; ErrNotFound. One in the
 // state error is found, or it could not be deleted.
 func (c *Controller) describe(ctx context.Context, id string) (cloud.Volume, error) {
 	if !volumeID.MatchString(id) {

@@ -266,7 +266,7 @@ func (p *Pool) undoGroup(entry string, members []*member, cause error) error {
 }
 
 // DeleteGroup removes a group with its snapshots, or what an interrupted creation
-// or deletion left of them. ErrNotFound: all of it is gone for good.
+// or deletion left of them. ErrNotFound if none of it exists any more.
 func (p *Pool) DeleteGroup(ctx context.Context, id string) error {
 	if _, err := p.Group(ctx, id); err != nil && !errors.Is(err, backend.ErrDataLoss) && !errors.Is(err, backend.ErrNotFound) {
 		return err

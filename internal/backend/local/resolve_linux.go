@@ -106,7 +106,7 @@ func (p *Pool) resolve(ctx context.Context, entry string) error {
 }
 
 // resolveAbsent forgets an entry that is not on disk. No lock keeps another call
-// from resolving it at the same time and making it anew: what that call entered
+// from resolving it at the same time and creating it again: what that call entered
 // into the index and the ledger stays.
 func (p *Pool) resolveAbsent(entry string, read *failure) error {
 	if err := p.syncRenames(); err != nil {

@@ -237,7 +237,7 @@ func (p *Pool) finishSnapshot(entry string, record *snapshotRecord, data *os.Fil
 
 // DeleteSnapshot removes a snapshot, or what an interrupted creation left of one.
 // Volumes restored from it are files of their own and stay. ErrBusy while one is
-// being restored. ErrNotFound: it is gone for good.
+// being restored. ErrNotFound if it no longer exists.
 func (p *Pool) DeleteSnapshot(ctx context.Context, id string) error {
 	if _, err := p.findSnapshot(ctx, id); err != nil && (!errors.Is(err, backend.ErrNotFound) || !isID(snapshotPrefix, id)) {
 		return err

@@ -25,7 +25,7 @@ func TestCheck_acceptsCompleteRequests(t *testing.T) {
 	}
 }
 
-// limitOf is what the specification says of a field, written down once more.
+// limitOf is the specification's limit of a field, written a second time.
 func limitOf(field protoreflect.FieldDescriptor) int {
 	switch name := string(field.Name()); {
 	case field.IsMap():

@@ -64,7 +64,7 @@ func TestDecode_everyKindThatAUserGives(t *testing.T) {
 	}
 }
 
-// again checks that an accepted object is accepted once more after it was encoded.
+// again checks that an accepted object is accepted again after it was encoded.
 func again(t *testing.T, given Object) {
 	t.Helper()
 	data, err := json.Marshal(given.Object)

@@ -160,7 +160,7 @@ func TestGrow_theClaimSaysWhatTheDriverAnswered(t *testing.T) {
 }
 
 // A driver that refused because the volume was in use is asked again when it is
-// staged anew, also if the pod is the same (kubelet-and-csi: "not retried on this
+// staged again, also if the pod is the same (kubelet-and-csi: "not retried on this
 // node while in use").
 func TestGrow_isTriedAgainWhenTheVolumeIsStagedAnew(t *testing.T) {
 	w, a := newServing(t)

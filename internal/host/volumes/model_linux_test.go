@@ -83,7 +83,7 @@ func (w *world) consistent() {
 }
 
 // TestModel_randomOperations: pods come and go, the host and the machine start
-// anew at any moment, and the driver fails as it likes: in the end everything is
+// again at any moment, and the driver fails at random: in the end everything is
 // as the pods want it, and nothing is left of those that are gone.
 func TestModel_randomOperations(t *testing.T) {
 	for seed := range uint64(6) {

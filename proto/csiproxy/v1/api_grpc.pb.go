@@ -170,7 +170,7 @@ type CSIProxyServiceClient interface {
 	// GetVolumeDisk gives the disk of a volume, mounted or not. FAILED_PRECONDITION
 	// when the volume spans disks.
 	GetVolumeDisk(ctx context.Context, in *GetVolumeDiskRequest, opts ...grpc.CallOption) (*GetVolumeDiskResponse, error)
-	// GetVolumeFileSystem tells what a volume is formatted with.
+	// GetVolumeFileSystem returns the filesystem that a volume is formatted with.
 	GetVolumeFileSystem(ctx context.Context, in *GetVolumeFileSystemRequest, opts ...grpc.CallOption) (*GetVolumeFileSystemResponse, error)
 	// GetVolumeStats gives the size of a volume's file system and what is used.
 	GetVolumeStats(ctx context.Context, in *GetVolumeStatsRequest, opts ...grpc.CallOption) (*GetVolumeStatsResponse, error)
@@ -647,7 +647,7 @@ type CSIProxyServiceServer interface {
 	// GetVolumeDisk gives the disk of a volume, mounted or not. FAILED_PRECONDITION
 	// when the volume spans disks.
 	GetVolumeDisk(context.Context, *GetVolumeDiskRequest) (*GetVolumeDiskResponse, error)
-	// GetVolumeFileSystem tells what a volume is formatted with.
+	// GetVolumeFileSystem returns the filesystem that a volume is formatted with.
 	GetVolumeFileSystem(context.Context, *GetVolumeFileSystemRequest) (*GetVolumeFileSystemResponse, error)
 	// GetVolumeStats gives the size of a volume's file system and what is used.
 	GetVolumeStats(context.Context, *GetVolumeStatsRequest) (*GetVolumeStatsResponse, error)

@@ -2,7 +2,7 @@
 // plugins on Windows nodes": the eleven operations that the proposal names, and
 // what undoes their mounts. It is served on \\.\pipe\csi-proxy-v1beta1.
 //
-// A plugin should use v1, which tells about disks and volumes as well.
+// A plugin should use v1, which describes disks and volumes as well.
 //
 // Paths are absolute paths of the host, as C:\var\lib\kubelet\plugins\x, below
 // the directories that the proxy is configured for. A path of another form is

@@ -17,7 +17,7 @@ type process struct {
 	PID int `json:"pid"`
 	// Start is when it started, in clock ticks since boot (proc(5), stat, 22).
 	Start uint64 `json:"start"`
-	// Boot is the boot_id of the machine, as Start begins anew with each.
+	// Boot is the boot_id of the machine, since Start counts from each boot.
 	Boot string `json:"boot"`
 }
 

@@ -108,7 +108,7 @@ func (w *Watch) foreign(line string) bool {
 type process struct{ pid, namespace, args, group string }
 
 // processes lists those that are in another PID namespace than this one, with
-// the control group that tells whose they are. What has been put into a
+// the control group that shows which cluster they belong to. What has been put into a
 // cluster's namespaces from outside, as by nsenter, has the control group of one
 // that is there already.
 func processes() ([]string, error) {

@@ -121,7 +121,7 @@ func TestMachine_forgetsPairs(t *testing.T) {
 	})
 }
 
-// An instance that was full a moment ago is asked for again before it is called
+// An instance that was full shortly before is described again before it is called
 // full.
 func TestAttach_namesFreedElsewhereAreFound(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {

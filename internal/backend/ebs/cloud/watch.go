@@ -8,7 +8,7 @@ import (
 
 // How often a transition is polled.
 const (
-	pollFirst      = 50 * time.Millisecond // pause after the first poll that was in vain
+	pollFirst      = 50 * time.Millisecond // pause after the first poll without a result
 	pollLongest    = time.Second           // pauses grow by half, up to this
 	pollOldest     = 3 * time.Second       // for a wait that has lasted longer than oldWait
 	oldWait        = time.Minute

@@ -134,7 +134,7 @@ func (r *records) write(id, suffix string, content record, durably bool) error {
 	return nil
 }
 
-// remove forgets a volume's record for good.
+// remove deletes a volume's record.
 func (r *records) remove(id, suffix string) error {
 	root, err := r.open(false)
 	if root == nil || err != nil {
