@@ -17,6 +17,8 @@ type IntentOrigin struct {
 	Node string
 	// Topology is the requirement that was sent to the driver; nil without one.
 	Topology *csi.TopologyRequirement
+	// MaySaved reports that a process may have created the PersistentVolume.
+	MaySaved bool
 }
 
 // OnlyPlace returns the segments of the one place where a driver may create the
@@ -48,8 +50,10 @@ type NodeInstance struct {
 // volume of the same name. So only the selected node does, or, if none was selected,
 // the node whose segments are the only place that the request allows. If the request
 // allows several places, the node does whose instance alone was sent the request: it
-// finds what it created, wherever its volumes are. An intent of an instance without a
-// node service, and one that was sent to several, waits for a central process.
+// finds what it created, wherever its volumes are. Once the PersistentVolume may exist,
+// that is not enough: with shared storage the volume may be on another node. Such an
+// intent, one of an instance without a node service, and one that was sent to several
+// wait for a central process.
 func CompletesIntent(o IntentOrigin, n NodeInstance) bool {
 	if o.Node != "" {
 		return o.Node == n.Node
@@ -58,7 +62,7 @@ func CompletesIntent(o IntentOrigin, n NodeInstance) bool {
 		return maps.Equal(only, n.Segments)
 	}
 	instance, ok := OnlyInstance(o.Instances)
-	return ok && instance == n.ID
+	return ok && !o.MaySaved && instance == n.ID
 }
 
 // OnlyInstance returns the node_id of the one instance of a driver to which a request

@@ -29,27 +29,31 @@ func TestCompletesIntent(t *testing.T) {
 		instances   []string
 		first       bool // of node n1, in zone a
 		second      bool // of node n2, in zone a
+		maySaved    bool
 	}{
-		{"the selected node", "n1", nil, nil, true, false},
-		{"the selected node, whatever its place is called now", "n2", only, nil, false, true},
-		{"a selected node that is lost", "n3", only, nil, false, false},
-		{"one place", "", only, nil, true, false},
-		{"one place, named twice", "", &csi.TopologyRequirement{Requisite: list(n2, n2)}, nil, false, true},
-		{"no place", "", nil, nil, false, false},
-		{"places of both nodes", "", both, nil, false, false},
-		{"places of both nodes, sent to the first", "", both, []string{"id-1"}, true, false},
-		{"places of both nodes, sent to the second", "", both, []string{"id-2"}, false, true},
-		{"places of both nodes, sent to both", "", both, []string{"id-1", "id-2"}, false, false},
-		{"places of both nodes, sent to an instance without a node service", "", both, []string{""}, false, false},
-		{"one place, sent to the other node", "", only, []string{"id-2"}, true, false},
-		{"the selected node, sent to the other one", "n2", both, []string{"id-1"}, false, true},
-		{"one requisite place, another preferred one", "", &csi.TopologyRequirement{Requisite: list(n1), Preferred: list(n2)}, nil, false, false},
-		{"one preferred place only", "", &csi.TopologyRequirement{Preferred: list(n1)}, nil, false, false},
-		{"a place that both nodes are in", "", &csi.TopologyRequirement{Requisite: list(zone)}, nil, false, false},
-		{"a place without segments", "", &csi.TopologyRequirement{Requisite: list(place())}, nil, false, false},
+		{"the selected node", "n1", nil, nil, true, false, false},
+		{"the selected node, whatever its place is called now", "n2", only, nil, false, true, false},
+		{"a selected node that is lost", "n3", only, nil, false, false, false},
+		{"one place", "", only, nil, true, false, false},
+		{"one place, named twice", "", &csi.TopologyRequirement{Requisite: list(n2, n2)}, nil, false, true, false},
+		{"no place", "", nil, nil, false, false, false},
+		{"places of both nodes", "", both, nil, false, false, false},
+		{"places of both nodes, sent to the first", "", both, []string{"id-1"}, true, false, false},
+		{"places of both nodes, sent to the first, and the PersistentVolume may exist", "", both, []string{"id-1"}, false, false, true},
+		{"one place, and the PersistentVolume may exist", "", only, []string{"id-1"}, true, false, true},
+		{"the selected node, and the PersistentVolume may exist", "n2", both, []string{"id-1"}, false, true, true},
+		{"places of both nodes, sent to the second", "", both, []string{"id-2"}, false, true, false},
+		{"places of both nodes, sent to both", "", both, []string{"id-1", "id-2"}, false, false, false},
+		{"places of both nodes, sent to an instance without a node service", "", both, []string{""}, false, false, false},
+		{"one place, sent to the other node", "", only, []string{"id-2"}, true, false, false},
+		{"the selected node, sent to the other one", "n2", both, []string{"id-1"}, false, true, false},
+		{"one requisite place, another preferred one", "", &csi.TopologyRequirement{Requisite: list(n1), Preferred: list(n2)}, nil, false, false, false},
+		{"one preferred place only", "", &csi.TopologyRequirement{Preferred: list(n1)}, nil, false, false, false},
+		{"a place that both nodes are in", "", &csi.TopologyRequirement{Requisite: list(zone)}, nil, false, false, false},
+		{"a place without segments", "", &csi.TopologyRequirement{Requisite: list(place())}, nil, false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			origin := lifecycle.IntentOrigin{Node: c.node, Topology: c.requirement, Instances: c.instances}
+			origin := lifecycle.IntentOrigin{Node: c.node, Topology: c.requirement, Instances: c.instances, MaySaved: c.maySaved}
 			if got := lifecycle.CompletesIntent(origin, first); got != c.first {
 				t.Errorf("node n1 completes it: %t", got)
 			}

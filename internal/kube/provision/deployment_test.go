@@ -136,33 +136,112 @@ func anywhere(_ *cluster.Env, o *Options) { o.Topology = several() }
 // volume of a central process is where its instance of the driver is.
 func TestDeployment_theNodeWhoseDriverWasCalledCompletesAnIntentOfSeveralPlaces(t *testing.T) {
 	for fate, deleted := range map[string]bool{"the claim stays": false, "the claim is deleted": true} {
-		for _, point := range []string{"create/called", "create/saving"} {
-			t.Run(fate+", "+point, func(t *testing.T) {
-				t.Parallel()
-				w := localWorld(t, newClass())
-				w.crashAs(point, w.withInstance("n2", anywhere), func() { w.Add(newClaim("a")) })
-				w.controllerManager()
-				if deleted {
-					w.Delete(newClaim("a"))
-				}
-				for _, node := range []string{"n1", "n2"} {
-					w.run(w.withInstance(node, immediateOnNode(node)))
-				}
-				switch {
-				case deleted && point == "create/saving":
-					w.retainedAs("a", "id-pvc-uid-a@n2")
-					return
-				case deleted:
-					w.gone()
-					return
-				}
-				w.settled(1)
-				if volumes := w.Driver.Volumes(); volumes["pvc-uid-a@n2"] == "" {
-					t.Errorf("volumes %v", volumes)
-				}
-			})
+		t.Run(fate, func(t *testing.T) {
+			t.Parallel()
+			w := localWorld(t, newClass())
+			w.crashAs("create/called", w.withInstance("n2", anywhere), func() { w.Add(newClaim("a")) })
+			w.controllerManager()
+			if deleted {
+				w.Delete(newClaim("a"))
+			}
+			for _, node := range []string{"n1", "n2"} {
+				w.run(w.withInstance(node, immediateOnNode(node)))
+			}
+			if deleted {
+				w.gone()
+				return
+			}
+			w.settled(1)
+			if volumes := w.Driver.Volumes(); volumes["pvc-uid-a@n2"] == "" {
+				t.Errorf("volumes %v", volumes)
+			}
+		})
+	}
+}
+
+// TestDeployment_aNodeCompletesTheIntentThatItMarked: the intent is one of several
+// places that a central process left, and the node dies after its mark.
+func TestDeployment_aNodeCompletesTheIntentThatItMarked(t *testing.T) {
+	for _, point := range []string{"create/saving", "create/saved"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := localWorld(t, newClass())
+			w.crashAs("create/called", w.withInstance("n2", anywhere), func() { w.Add(newClaim("a")) })
+			w.controllerManager()
+			w.crashAs(point, w.withInstance("n2", immediateOnNode("n2")), func() {})
+			for _, node := range []string{"n1", "n2"} {
+				w.run(w.withInstance(node, immediateOnNode(node)))
+			}
+			w.settled(1)
+		})
+	}
+}
+
+// TestDeployment_aMarkedIntentOfSeveralPlacesWaitsForACentralProcess: the
+// PersistentVolume may exist, and its volume may be on another node than the instance
+// of the driver that created it, if the storage is shared. No node can tell what it
+// does not own from what an administrator has replaced.
+func TestDeployment_aMarkedIntentOfSeveralPlacesWaitsForACentralProcess(t *testing.T) {
+	for _, point := range []string{"create/saving", "create/saved"} {
+		for name, instance := range map[string]string{"an instance on a node": "n2", "an instance without a node": ""} {
+			for fate, deleted := range map[string]bool{"the claim stays": false, "the claim is deleted": true} {
+				t.Run(name+", "+fate+", "+point, func(t *testing.T) {
+					t.Parallel()
+					w := nodesWorld(t, newClass(), "n1", "n2")
+					w.Driver.Creation.Answer = func(request *csi.CreateVolumeRequest, volume *csi.Volume) {
+						volume.AccessibleTopology = request.GetAccessibilityRequirements().GetPreferred()[:1]
+					}
+					shared := func(instance string, as func(*cluster.Env, *Options)) func(*cluster.Env, *Options) {
+						return func(env *cluster.Env, o *Options) { env.DriverNode = instance; as(env, o) }
+					}
+					w.crashAs(point, shared(instance, anywhere), func() { w.Add(newClaim("a")) })
+					w.controllerManager()
+					if !deleted && point == "create/saved" {
+						w.Eventually(func() error {
+							if w.claimNow("a").Spec.VolumeName == "" {
+								return errors.New("the claim is not bound")
+							}
+							return nil
+						})
+					}
+					if deleted {
+						w.Delete(newClaim("a"))
+					}
+					for _, node := range []string{"n1", "n2"} {
+						c, stop := w.run(shared(node, immediateOnNode(node)))
+						w.Eventually(func() error {
+							if n := c.unserved.Load(); n != 1 {
+								return fmt.Errorf("node %s counts %d unserved intents", node, n)
+							}
+							return nil
+						})
+						if n := c.intents.Len(); n > 0 {
+							t.Errorf("node %s takes over %d intents", node, n)
+						}
+						defer stop()
+					}
+					if calls := w.calls(); len(calls) != 1 || w.records() != 1 {
+						t.Errorf("calls %v, %d intents", calls, w.records())
+					}
+					for _, event := range w.Events() {
+						if strings.Contains(event, "VolumeRetained") {
+							t.Errorf("a node writes an event about a volume that it does not own: %s", event)
+						}
+					}
+				})
+			}
 		}
 	}
+	t.Run("a central process", func(t *testing.T) {
+		t.Parallel()
+		w := localWorld(t, newClass())
+		w.crashAs("create/saving", w.withInstance("n2", anywhere), func() { w.Add(newClaim("a")) })
+		w.controllerManager()
+		_, stop := w.run(w.withInstance("n2", immediateOnNode("n2")))
+		stop()
+		w.run(w.withInstance("n2", anywhere))
+		w.settled(1)
+	})
 }
 
 // TestDeployment_aRejectionByAnotherInstanceProvesNothing: a central process of a

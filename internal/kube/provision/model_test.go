@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -199,14 +200,59 @@ func (c *chaos) onNode(node string) func(*cluster.Env, *Options) {
 }
 
 // runLast starts what serves every volume: a central process, or the processes of all
-// nodes if each has storage of its own.
+// nodes if each has storage of its own. Before these last, a central process completes
+// the intents that no node does.
 func (c *chaos) runLast() {
 	if c.home == "" {
 		c.run(c.central, c.options)
 		return
 	}
-	c.run(c.onNode("n1"), c.options)
-	c.run(c.onNode("n2"), c.options)
+	nodes := func() (stop func()) {
+		_, first := c.run(c.onNode("n1"), c.options)
+		_, second := c.run(c.onNode("n2"), c.options)
+		return func() { first(); second() }
+	}
+	stop := nodes()
+	c.Converges(c.onlyCentralIntents)
+	stop()
+	if c.records() == 0 {
+		nodes()
+		return
+	}
+	_, stop = c.run(c.central, c.options)
+	c.Converges(func() error {
+		if c.records() > 0 {
+			return errors.New(c.describeIntents())
+		}
+		return nil
+	})
+	stop()
+	nodes()
+}
+
+// onlyCentralIntents expects that every intent waits for a central process: its request
+// allows several places, and its PersistentVolume may exist.
+func (c *chaos) onlyCentralIntents() error {
+	waiting := map[types.UID]bool{}
+	for _, object := range c.intents() {
+		for uid, text := range object.Data {
+			var left record
+			if err := json.Unmarshal([]byte(text), &left); err != nil {
+				return err
+			}
+			requirement, err := left.Topology.Requirement()
+			if _, only := lifecycle.OnlyPlace(requirement); err != nil || only || left.Node != "" || left.Unsaved {
+				return fmt.Errorf("an intent is left: %s", text)
+			}
+			waiting[types.UID(uid)] = true
+		}
+	}
+	for name, pvc := range c.alive {
+		if c.claimNow(name).Spec.VolumeName == "" && !waiting[pvc.UID] {
+			return fmt.Errorf("claim %s has no volume", name)
+		}
+	}
+	return nil
 }
 
 // class is the storage class with parameters that change.

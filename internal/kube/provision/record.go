@@ -28,7 +28,7 @@ type record struct {
 	Topology *claim.PackedTopology `json:"topology,omitempty"`
 	// Source is the data source as cluster.ClaimBySource has it.
 	Source string `json:"source,omitempty"`
-	// Node is the node that was selected.
+	// Node is the node that was selected, or whose process marked the intent.
 	Node string `json:"node,omitempty"`
 	// Instances are the instances of the driver to which the request may have been
 	// sent, by node_id; one without a node service is "". Each is added durably before
@@ -106,7 +106,8 @@ func (c *Controller) nodeOf(left record) string {
 		return ""
 	}
 	here := lifecycle.NodeInstance{Node: c.env.Scope.Node, ID: c.env.DriverNode, Segments: c.env.Scope.Segments}
-	if lifecycle.CompletesIntent(lifecycle.IntentOrigin{Topology: requirement, Instances: left.Instances}, here) {
+	origin := lifecycle.IntentOrigin{Topology: requirement, Instances: left.Instances, MaySaved: !left.Unsaved}
+	if lifecycle.CompletesIntent(origin, here) {
 		return c.env.Scope.Node
 	}
 	return ""

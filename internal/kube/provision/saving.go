@@ -23,6 +23,9 @@ func (c *Controller) markSaving(ctx context.Context, left record) (record, error
 		return left, nil
 	}
 	left.Unsaved = false
+	if !c.env.Scope.Central() {
+		left.Node = c.env.Scope.Node // which owns the volume, and completes the intent after a restart
+	}
 	uid := left.Volume.Spec.ClaimRef.UID
 	// Noted first: the mark may be durable after an error too.
 	c.progress.note(uid, func(s *step) { s.refused = true })

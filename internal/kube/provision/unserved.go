@@ -70,7 +70,7 @@ func completedSoon(left intent.Unserved[record]) bool {
 	}
 	_, place := lifecycle.OnlyPlace(requirement)
 	_, instance := lifecycle.OnlyInstance(left.Intent.Instances)
-	return place || instance
+	return place || instance && left.Intent.Unsaved
 }
 
 // reportUnserved writes an event on the claim of an intent that no process
