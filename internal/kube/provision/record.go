@@ -32,7 +32,8 @@ type record struct {
 	Node string `json:"node,omitempty"`
 	// Instances are the instances of the driver to which the request may have been
 	// sent, by node_id; one without a node service is "". Each is added durably before
-	// its first call. Intents of earlier versions lack it.
+	// its first call. Intents of earlier versions lack it and count as sent to "": a process
+	// without a node service then takes its driver's rejection for proof.
 	Instances []string `json:"instances,omitempty"`
 	// Unsaved reports that no process has tried to create the PersistentVolume. It is
 	// cleared durably before the first try: from then on a user may have the data of
