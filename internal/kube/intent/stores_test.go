@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -161,6 +162,19 @@ func TestUnserved_areThoseThatNoProcessCompletes(t *testing.T) {
 	}
 	if _, err := own.Unserved(t.Context(), func(string) (bool, error) { return false, errors.New("away") }); err == nil {
 		t.Error("whether a node is served is not known, and no error says so")
+	}
+}
+
+// TestUnserved_notWhatThisProcessHasFinished: the removal of a finished intent waits for
+// a write that is due anyway.
+func TestUnserved_notWhatThisProcessHasFinished(t *testing.T) {
+	api := newServer()
+	put(t, open(t, api), "a", "n1")
+	own := open(t, api, of("n1"), func(o *Options) { o.FlushAfter = time.Hour })
+	own.Remove("a")
+	got, err := own.Unserved(t.Context(), func(string) (bool, error) { return true, nil })
+	if err != nil || len(got) > 0 {
+		t.Errorf("unserved: %v, %v", keysUnserved(got), err)
 	}
 }
 

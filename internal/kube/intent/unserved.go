@@ -36,7 +36,7 @@ func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool,
 		}
 		for _, found := range s.intentsOf(one) {
 			if found.Node == s.options.Node { // in an object of a central process
-				if _, taken := s.Get(found.Key); !taken {
+				if !s.Stored(found.Key) { // else it is taken over, or its removal is due
 					waiting = append(waiting, found)
 				}
 				continue
