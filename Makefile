@@ -53,13 +53,13 @@ test: test-packages size bin/ec2emu
 	$(GO) build ./...
 	$(ROOT) $(GO) test -p $(TEST_JOBS) -timeout 30m -exec $(CURDIR)/test/isolated ./...
 
-# What `make test` proves, and the whole of two sweeps of the local backend on
-# ext4 too; `make test` runs there the operations that copy data. Then 5,000
-# volumes of the ebs backend under EC2's throttling; `make test` takes 1,000.
+# What `make test` proves, and the local backend's sweeps whole on ext4 too and its
+# model with 10,000 operations; `make test` runs there the operations that copy one
+# volume, and 4,000. Then 5,000 volumes of the ebs backend under EC2's throttling; `make test` takes 1,000.
 # Then the packages that mount under the race detector, and all tests under wine.
 .PHONY: test-all
 test-all: test
-	$(ROOT) $(GO) test -tags=$(TAGS),testall -timeout 30m -exec $(CURDIR)/test/isolated -run 'TestCrash|TestFault' ./internal/backend/local
+	$(ROOT) $(GO) test -tags=$(TAGS),testall -timeout 30m -exec $(CURDIR)/test/isolated -run 'TestCrash|TestFault|TestModel' ./internal/backend/local
 	$(GO) test -timeout 30m -run TestThrottled ./internal/backend/ebs -throttled.volumes=5000
 	$(MAKE) race-all
 	$(MAKE) test-windows

@@ -20,16 +20,27 @@ import (
 )
 
 const (
-	modelOperations = 10_000 // over all pools, in the default run
-	modelSteps      = 70     // of one check, on average
-	modelChecks     = 58     // on each filesystem
-	cellSize        = 256 << 10
+	modelSteps = 70 // of one check, on average
+	cellSize   = 256 << 10
 )
+
+// modelLength returns the checks on each filesystem, and the operations that they
+// reach at least over all pools.
+func modelLength() (checks, operations int) {
+	switch {
+	case testing.Short():
+		return 5, 0
+	case testAll:
+		return 58, 10_000
+	}
+	return 24, 4_000
+}
 
 // TestModel compares the pool with a model of it over random operations. It
 // takes rapid's flags: -rapid.checks makes it longer, -rapid.seed repeats a run.
 func TestModel(t *testing.T) {
 	t.Parallel()
+	checks, least := modelLength()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if !given["rapid.steps"] {
@@ -38,10 +49,6 @@ func TestModel(t *testing.T) {
 		t.Cleanup(func() { _ = flag.Set("rapid.steps", restore) })
 	}
 	if !given["rapid.checks"] {
-		checks := modelChecks
-		if testing.Short() {
-			checks = 5
-		}
 		restore := flag.Lookup("rapid.checks").Value.String()
 		must(t, flag.Set("rapid.checks", fmt.Sprint(checks)))
 		t.Cleanup(func() { _ = flag.Set("rapid.checks", restore) })
@@ -58,8 +65,8 @@ func TestModel(t *testing.T) {
 	})
 	operations := total.Load()
 	t.Logf("%d operations", operations)
-	if operations < modelOperations && !testing.Short() && !given["rapid.checks"] && !given["rapid.steps"] {
-		t.Errorf("%d operations; want %d", operations, modelOperations)
+	if operations < int64(least) && !given["rapid.checks"] && !given["rapid.steps"] {
+		t.Errorf("%d operations; want %d", operations, least)
 	}
 }
 

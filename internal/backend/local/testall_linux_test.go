@@ -2,4 +2,4 @@
 
 package local
 
-const sweepAll = true
+const testAll = true

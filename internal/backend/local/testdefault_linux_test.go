@@ -2,4 +2,4 @@
 
 package local
 
-const sweepAll = false
+const testAll = false
