@@ -51,10 +51,10 @@ func (r *run) attach(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// instance describes the instance in the background, unless its last description
-// is recent; the function returned waits for the result.
+// instance describes the instance in the background, unless its last description is
+// recent. The returned function waits for the result.
 func (r *run) instance(ctx context.Context) func() (cloud.Instance, error) {
-	instance, known := r.m.names.described(r.pair.instance)
+	instance, known := r.m.names.described.Get(r.pair.instance)
 	if known {
 		return func() (cloud.Instance, error) { return instance, nil }
 	}
@@ -64,7 +64,7 @@ func (r *run) instance(ctx context.Context) func() (cloud.Instance, error) {
 		defer close(done)
 		instance, err = r.m.cloud.Instance(ctx, r.pair.instance)
 		if err == nil && instance.State == cloud.InstanceRunning {
-			r.m.names.describe(r.pair.instance, instance)
+			r.m.names.described.Set(r.pair.instance, instance, r.m.options.Described)
 		}
 	})
 	return func() (cloud.Instance, error) {
@@ -85,8 +85,8 @@ func (r *run) accept(ctx context.Context, volume cloud.Volume, a cloud.Attachmen
 	return r.realName(ctx, a)
 }
 
-// realName asks the instance for the name of an attachment whose name is not the
-// one requested.
+// realName describes the instance for the device name of an attachment that has another
+// name than the requested one.
 func (r *run) realName(ctx context.Context, a cloud.Attachment) (string, error) {
 	instance, err := r.m.cloud.Instance(ctx, r.pair.instance)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *run) realName(ctx context.Context, a cloud.Attachment) (string, error) 
 		}
 	}
 	if a.Device == "" {
-		return "", fmt.Errorf("%w: volume %s is attached to instance %s, but EC2 does not show yet under which device name",
+		return "", fmt.Errorf("%w: volume %s is attached to instance %s, but EC2 does not show its device name yet",
 			backend.ErrBusy, r.pair.volume, r.pair.instance)
 	}
 	return a.Device, nil
@@ -118,9 +118,9 @@ func (r *run) other(v cloud.Volume) *cloud.Attachment {
 	return nil
 }
 
-// refuseShared refuses a volume that another instance has too, although the caller
-// wants it for one. It detaches what this call attached: two calls that attached at
-// once both detach then, and neither instance writes.
+// refuseShared rejects a volume that another instance has too, although the caller
+// requests it for one instance. If this call attached it, it detaches it again. So of two
+// calls that attached concurrently both detach, and neither instance writes.
 func (r *run) refuseShared(ctx context.Context, own, other cloud.Attachment) error {
 	if r.tried > 0 {
 		if err := r.askDetach(ctx, own, false); err != nil {
@@ -190,12 +190,13 @@ func checkVolume(v cloud.Volume) error {
 	case cloud.VolumeDeleting, cloud.VolumeDeleted:
 		return fmt.Errorf("%w: volume %s is being deleted", backend.ErrNotFound, v.ID)
 	case cloud.VolumeError:
-		return fmt.Errorf("%w: volume %s is in state error; EC2 could not make it, often because the KMS key cannot be used", backend.ErrPrecondition, v.ID)
+		return fmt.Errorf("%w: volume %s is in state error: EC2 could not create it; check that its KMS key can be used",
+			backend.ErrPrecondition, v.ID)
 	}
 	return nil
 }
 
-// checkInstance refuses what EC2 would refuse later, with a less precise error.
+// checkInstance rejects an attachment that EC2 would refuse with a less precise error.
 func checkInstance(v cloud.Volume, i cloud.Instance) error {
 	switch i.State {
 	case cloud.InstanceStopping, cloud.InstanceStopped, cloud.InstanceShutting, cloud.InstanceTerminated:
@@ -208,8 +209,8 @@ func checkInstance(v cloud.Volume, i cloud.Instance) error {
 	return nil
 }
 
-// ask tries device names until EC2 accepts one, and returns a newer description
-// that shows the outcome.
+// ask tries device names until EC2 accepts one, and returns a newer description that
+// shows the outcome.
 func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Instance) (cloud.Volume, error) {
 	cards := r.m.cards(ctx, instance)
 	for {
@@ -221,19 +222,19 @@ func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Insta
 		r.setPhase("AttachVolume of volume %s to instance %s as %s was sent to EC2", r.pair.volume, r.pair.instance, name)
 		err = r.send(ctx, name, card)
 		if err != nil {
-			r.m.names.describe(r.pair.instance, cloud.Instance{}) // it may be out of date
+			r.m.names.described.Delete(r.pair.instance) // it may be out of date
 		}
 		if !refusesName(err, name) {
 			return r.after(ctx, volume, err)
 		}
 		if r.tried >= r.m.options.Names {
-			return volume, fmt.Errorf("EC2 refused %d device names one after another, the last was %s: %w", r.tried, name, unmarked(err))
+			return volume, fmt.Errorf("EC2 refused %d device names, the last was %s: %w", r.tried, name, unmarked(err))
 		}
 	}
 }
 
-// reserve reserves a device name. Only a new description of the instance proves that
-// none is free.
+// reserve reserves a device name. If none is free by the last description of the
+// instance, it describes the instance again.
 func (r *run) reserve(ctx context.Context, instance cloud.Instance, cards int) (string, *int32, error) {
 	name, card, err := r.m.names.reserve(instance, r.pair.volume, cards)
 	if !errors.Is(err, backend.ErrNoSpace) {
@@ -247,11 +248,13 @@ func (r *run) reserve(ctx context.Context, instance cloud.Instance, cards int) (
 
 // send calls AttachVolume and records the outcome for the pair and the name.
 func (r *run) send(ctx context.Context, name string, card *int32) error {
-	a, err := r.m.cloud.AttachVolume(ctx, cloud.AttachInput{VolumeID: r.pair.volume, InstanceID: r.pair.instance, Device: name, Card: card})
+	in := cloud.AttachInput{VolumeID: r.pair.volume, InstanceID: r.pair.instance, Device: name, Card: card}
+	a, err := r.m.cloud.AttachVolume(ctx, in)
 	switch {
 	case err == nil:
 		if a.Device != "" && a.Device != name {
-			r.m.log.Warn("EC2 attached under another device name than asked for", "volume", r.pair.volume, "node", r.pair.instance, "asked", name, "device", a.Device)
+			r.m.log.Warn("EC2 attached under another device name than the requested one",
+				"volume", r.pair.volume, "node", r.pair.instance, "requested", name, "device", a.Device)
 		}
 		r.m.names.extend(r.pair.instance, name)
 		r.m.remember(r.pair, func(k *memory) { k.attachSent, k.device, k.accepted = time.Now(), name, true })
@@ -259,7 +262,7 @@ func (r *run) send(ctx context.Context, name string, card *int32) error {
 		r.m.names.refuse(r.pair.instance, name)
 	case cloud.Uncertain(err):
 		r.m.names.extend(r.pair.instance, name)
-		// The request may still be in flight when its caller has left.
+		// If the caller has left, EC2 may still receive the request.
 		r.m.remember(r.pair, func(k *memory) { k.attachSent, k.device, k.accepted = time.Now(), name, false })
 	default:
 		r.m.names.release(r.pair.instance, name)
@@ -279,7 +282,7 @@ func (r *run) after(ctx context.Context, volume cloud.Volume, err error) (cloud.
 	if !cloud.Uncertain(err) && code != "VolumeInUse" && code != "IncorrectState" {
 		return volume, fmt.Errorf("attach volume %s to instance %s: %w", r.pair.volume, r.pair.instance, err)
 	}
-	// The volume is attached already, here or elsewhere, or the answer was lost.
+	// The volume is attached already, to this or another instance, or the answer was lost.
 	if r.unexplained++; r.unexplained > 3 {
 		return volume, fmt.Errorf("attach volume %s to instance %s: %w", r.pair.volume, r.pair.instance, err)
 	}
@@ -301,16 +304,18 @@ func (r *run) recheckInstance(ctx context.Context, volume cloud.Volume) error {
 	return checkInstance(volume, instance)
 }
 
-// unstick detaches an attachment that makes no progress, so that the next round
-// tries another name, if the callers' time allows it.
+// unstick detaches an attachment that makes no progress, so that the next round tries
+// another name. If the deadlines of the callers are too near, it returns an error.
 func (r *run) unstick(ctx context.Context, a cloud.Attachment) error {
 	since := r.since(&a)
 	message := fmt.Sprintf("volume %s has been attaching to instance %s%s since %s and is stuck",
 		r.pair.volume, r.pair.instance, as(&a), stamp(since))
 	if r.tried >= r.m.options.Names || !r.timeFor(2*r.m.options.Lag) {
-		return fmt.Errorf("%w: %s; it will be detached and tried under another device name when the call is repeated", backend.ErrBusy, message)
+		return fmt.Errorf("%w: %s; repeat the call, which detaches the volume and tries another device name",
+			backend.ErrBusy, message)
 	}
-	r.m.log.Warn("attachment is stuck; trying another device name", "volume", r.pair.volume, "node", r.pair.instance, "device", a.Device, "since", since)
+	r.m.log.Warn("attachment is stuck; trying another device name",
+		"volume", r.pair.volume, "node", r.pair.instance, "device", a.Device, "since", since)
 	r.m.names.refuse(r.pair.instance, a.Device)
 	r.tried++
 	return r.askDetach(ctx, a, false)
@@ -323,8 +328,8 @@ func (r *run) timeFor(d time.Duration) bool {
 	return r.op.deadline.IsZero() || time.Until(r.op.deadline) > d
 }
 
-// refusesName reports whether EC2 refused the device name. EC2 has no code for that;
-// its messages mention the device or quote it.
+// refusesName reports whether EC2 refused the device name. EC2 has no single code for
+// that, but its messages contain the name.
 func refusesName(err error, name string) bool {
 	var e *cloud.Error
 	if !errors.As(err, &e) || e.Uncertain {
@@ -333,6 +338,6 @@ func refusesName(err error, name string) bool {
 	return cloud.DeviceNameTaken(err) || e.Code == "InvalidParameterValue" && strings.Contains(e.Message, name)
 }
 
-// unmarked removes the sentinel from an error: the driver chose the parameter that
-// EC2 calls invalid, not the caller.
+// unmarked removes the sentinel from an error, because the driver and not the caller
+// chose the parameter that EC2 calls invalid.
 func unmarked(err error) error { return errors.New(err.Error()) }

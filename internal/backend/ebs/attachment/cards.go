@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
@@ -24,48 +23,24 @@ var twoCards = []struct{ families, sizes []string }{
 	{strings.Fields("g7"), strings.Fields("48xlarge")},
 }
 
-// The answer of EC2 about an instance type is kept for an hour. If EC2 refuses it,
-// the table is used for ten minutes.
-const (
-	cardsKnown   = time.Hour
-	cardsGuessed = 10 * time.Minute
-)
-
-// cardTypes caches the cards of instance types.
-type cardTypes struct {
-	mu    sync.Mutex
-	types map[string]cardType
-}
-
-type cardType struct {
-	cards int
-	until time.Time
-}
+// cardsGuessed is how long the table is used for a type that EC2 refused to describe.
+const cardsGuessed = 10 * time.Minute
 
 // cards is how many EBS cards an instance has, by EC2 or, if EC2 refuses the call,
 // by the table.
 func (m *Machine) cards(ctx context.Context, instance cloud.Instance) int {
-	now := time.Now()
-	m.types.mu.Lock()
-	known := m.types.types[instance.Type]
-	m.types.mu.Unlock()
-	if now.Before(known.until) {
-		return known.cards
+	if cards, ok := m.guessedCards.Get(instance.Type); ok {
+		return cards
 	}
 	t, err := m.cloud.InstanceType(ctx, instance.Type)
-	found := cardType{cards: max(t.Cards, 1), until: now.Add(cardsKnown)}
-	if err != nil {
-		found = cardType{cards: tableCards(instance.Type), until: now.Add(cardsGuessed)}
+	if err == nil {
+		return max(t.Cards, 1)
 	}
+	cards := tableCards(instance.Type)
 	if ctx.Err() == nil {
-		m.types.mu.Lock()
-		defer m.types.mu.Unlock()
-		if m.types.types == nil {
-			m.types.types = map[string]cardType{}
-		}
-		m.types.types[instance.Type] = found
+		m.guessedCards.Set(instance.Type, cards, cardsGuessed)
 	}
-	return found.cards
+	return cards
 }
 
 func tableCards(instanceType string) int {

@@ -14,9 +14,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// Detach detaches a volume from an instance, or from all when instanceID is "". It
-// succeeds only when EC2 shows no attachment, also for a volume or an instance that
-// no longer exists.
+// Detach detaches a volume from an instance, or from all if instanceID is "". It succeeds
+// when EC2 shows no attachment, also for a volume or an instance that does not exist.
 //
 // Errors: ErrBusy (superseded by Attach, or not done in the caller's time).
 func (m *Machine) Detach(ctx context.Context, volumeID, instanceID string) error {
@@ -27,8 +26,8 @@ func (m *Machine) Detach(ctx context.Context, volumeID, instanceID string) error
 	return m.detachAll(ctx, volumeID)
 }
 
-// detachAll detaches a volume from every instance that EC2 shows, or to which it
-// was lately attached, until there is none.
+// detachAll detaches a volume from every instance that EC2 shows, or to which this
+// process attached it recently, until none remains.
 func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
 	m.begin()
 	done := map[string]bool{}
@@ -41,17 +40,17 @@ func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
 		if err != nil {
 			return err
 		}
-		wanted := map[string]bool{}
+		remaining := map[string]bool{}
 		for _, instance := range m.known(volumeID) {
-			wanted[instance] = !done[instance]
+			remaining[instance] = !done[instance]
 		}
 		for _, a := range volume.Attachments {
 			if k := m.recall(pair{volumeID, a.InstanceID}); k.state(&a, time.Now(), m.options) != absent {
-				wanted[a.InstanceID] = true
+				remaining[a.InstanceID] = true
 			}
 		}
-		maps.DeleteFunc(wanted, func(_ string, still bool) bool { return !still })
-		if len(wanted) == 0 {
+		maps.DeleteFunc(remaining, func(_ string, attached bool) bool { return !attached })
+		if len(remaining) == 0 {
 			if !polled.Before(m.staleStart()) {
 				return nil
 			}
@@ -60,10 +59,10 @@ func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
 			}
 			continue
 		}
-		if err := m.detachEach(ctx, volumeID, slices.Sorted(maps.Keys(wanted))); err != nil {
+		if err := m.detachEach(ctx, volumeID, slices.Sorted(maps.Keys(remaining))); err != nil {
 			return err
 		}
-		maps.Copy(done, wanted)
+		maps.Copy(done, remaining)
 	}
 }
 
@@ -90,7 +89,8 @@ func (r *run) detach(ctx context.Context) error {
 				r.gone()
 				return nil
 			}
-			r.setPhase("volume %s shows no attachment to instance %s, which may be older than the last call", r.pair.volume, r.pair.instance)
+			r.setPhase("volume %s shows no attachment to instance %s; this description may be older than the last call",
+				r.pair.volume, r.pair.instance)
 			volume, err = r.pollAt(ctx, until)
 		case s == attaching && !r.stuck(a):
 			volume, err = r.awaitAttached(ctx)
@@ -107,7 +107,7 @@ func (r *run) detach(ctx context.Context) error {
 		}
 	}
 	if errors.Is(err, backend.ErrNotFound) {
-		r.gone() // a volume that is gone is not attached
+		r.gone() // a deleted volume is not attached
 		return nil
 	}
 	return err
@@ -123,17 +123,17 @@ func (r *run) staleUntil() time.Time {
 }
 
 // askDetach calls DetachVolume. A refusal does not show the state: the volume may be
-// detached already, or detaching, or the instance may be gone. Only a description
+// detached already, or detaching, or the instance may be terminated. Only a description
 // that is newer than this call shows it.
 func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) error {
 	r.setPhase("DetachVolume of volume %s from instance %s was sent to EC2", r.pair.volume, r.pair.instance)
 	err := r.m.cloud.DetachVolume(ctx, r.pair.volume, r.pair.instance, force)
-	if err == nil || cloud.Uncertain(err) || saysNotAttached(err) {
+	if err == nil || cloud.Uncertain(err) || mayBeDetached(err) {
 		r.m.remember(r.pair, func(k *memory) { k.detachSent, k.detachOf = time.Now(), incarnationOf(a) })
 		r.m.pending.note(r.pair, cloud.Detaching)
 	}
 	switch {
-	case err == nil, saysNotAttached(err):
+	case err == nil, mayBeDetached(err):
 		return nil
 	case ctx.Err() != nil || isContext(err):
 		return err
@@ -143,19 +143,21 @@ func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) err
 	return fmt.Errorf("detach volume %s from instance %s: %w", r.pair.volume, r.pair.instance, err)
 }
 
-// saysNotAttached reports whether EC2 refused because, by its code, there is nothing
-// to detach.
-func saysNotAttached(err error) bool {
+// mayBeDetached reports whether EC2 refused with a code that it also uses for a volume
+// that is not attached.
+func mayBeDetached(err error) bool {
 	switch cloud.Code(err) {
-	case "IncorrectState", "IncorrectInstanceState", "InvalidAttachment.NotFound", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed":
+	case "IncorrectState", "IncorrectInstanceState", "InvalidAttachment.NotFound",
+		"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed":
 		return true
 	}
 	return false
 }
 
 // force checks the instance of a detachment that takes too long. It forces the
-// detachment only if no guest can write any more, because forcing loses what the
-// guest has not written (EC2 API, DetachVolume, Force). Otherwise the wait continues.
+// detachment only if the instance does not run, because a forced detachment loses data
+// that the guest has not written (EC2 API, DetachVolume, Force). Otherwise the wait
+// continues.
 func (r *run) force(ctx context.Context, a *cloud.Attachment) error {
 	r.checked = time.Now()
 	instance, err := r.m.cloud.Instance(ctx, r.pair.instance)
@@ -164,14 +166,15 @@ func (r *run) force(ctx context.Context, a *cloud.Attachment) error {
 	case err != nil:
 		return err
 	case instance.State != cloud.InstanceStopped && instance.State != cloud.InstanceTerminated:
-		r.m.log.Warn("detachment takes long; see on the instance whether the volume is still mounted or open",
+		r.m.log.Warn("detachment takes long; check on the instance whether the volume is still mounted or open",
 			"volume", r.pair.volume, "node", r.pair.instance, "since", r.detachingSince())
 		return nil
 	}
 	if a == nil {
 		return nil
 	}
-	r.m.log.Warn("detachment is stuck at an instance that does not run; forcing it", "volume", r.pair.volume, "node", r.pair.instance)
+	r.m.log.Warn("detachment is stuck at an instance that does not run; forcing it",
+		"volume", r.pair.volume, "node", r.pair.instance)
 	since := r.detachingSince()
 	r.m.names.refuse(r.pair.instance, a.Device)
 	if err := r.askDetach(ctx, *a, true); err != nil {

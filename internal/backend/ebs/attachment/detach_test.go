@@ -79,7 +79,7 @@ func TestDetach_forcesAStoppedInstance(t *testing.T) {
 		if took := time.Since(begin); took < 90*time.Second || took > 100*time.Second {
 			t.Errorf("took %s", took)
 		}
-		if _, refused := m.names.nodes["i-a"].refused[device]; !refused {
+		if _, refused := m.names.refused.Get(deviceName{"i-a", device}); !refused {
 			t.Errorf("%s may be given again at once", device)
 		}
 	})

@@ -1,14 +1,14 @@
 // Package attachment attaches EBS volumes to instances and detaches them.
 //
-// For each pair of volume and instance the latest call decides. A call in the
-// other direction that still waits fails at once with backend.ErrBusy; the request
-// that EC2 has under way for it ends first and is undone then. A request under
-// way is joined, also if another process sent it.
+// For each pair of volume and instance the latest call decides. It supersedes a waiting
+// call in the other direction, which fails at once with backend.ErrBusy. If EC2 has a
+// request of that call under way, the request ends first and is then undone. A call joins
+// a request under way in its own direction, also if another process sent it.
 //
-// No state has to survive the process: the state is read from EC2. The memory of a
-// few seconds or minutes only guards against answers of EC2 that are older than
-// what this process already knows, and against device names whose last use is
-// uncertain. docs/reference/ebs.md lists the requirements with their tests.
+// No state has to survive the process, because EC2 has it. The memory of a few seconds or
+// minutes only guards against answers of EC2 that are older than an earlier answer, and
+// against device names whose last use is uncertain. docs/reference/ebs.md lists the
+// requirements with their tests.
 package attachment
 
 import (
@@ -23,9 +23,10 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// Cloud is what the Machine needs of EC2; *cloud.Client.
+// Cloud has the calls of EC2 that the Machine needs; *cloud.Client implements it.
 type Cloud interface {
 	Volume(ctx context.Context, id string) (cloud.Volume, error)
 	Instance(ctx context.Context, id string) (cloud.Instance, error)
@@ -37,26 +38,26 @@ type Cloud interface {
 
 // Options of a Machine; zero fields have the named defaults.
 type Options struct {
-	// Stuck is how long an attachment or detachment may be under way before it is
-	// taken to be stuck; 90 s. An attachment is then tried under another name.
+	// Stuck is how long an attachment or detachment may be under way until it is
+	// treated as stuck; 90 s. An attachment is then tried under another name.
 	Stuck time.Duration
-	// Lag is how long EC2 may take to show what it has accepted; 10 s.
+	// Lag is how long EC2 may take to show the effect of an accepted call; 10 s.
 	Lag time.Duration
 	// Stale is how old a description may be; 3 s, or Lag if that is shorter.
 	Stale time.Duration
-	// Uncertain is how long a device name is not used again whose last use is
-	// unknown; 5 min.
+	// Uncertain is how long a device name stays reserved if the outcome of its
+	// AttachVolume is unknown; 5 min.
 	Uncertain time.Duration
-	// Refused is how long a device name is not offered again that EC2 refused or
-	// that got stuck; 1 h.
+	// Refused is how long a device name is not used after EC2 refused it or its
+	// attachment got stuck; 1 h.
 	Refused time.Duration
-	// Described is for how long an instance's description serves to choose device
-	// names, together with what this process itself attached; 30 s.
+	// Described is how long a description of an instance, together with this process's
+	// own attachments, serves to choose device names; 30 s.
 	Described time.Duration
 	// Names is how many device names one call tries; 5.
 	Names int
-	// Before is called before AttachVolume and may wait, or refuse; it reports what
-	// it waits for with setPhase. May be nil.
+	// Before is called before AttachVolume. It may wait, or fail; it reports its current
+	// step with setPhase. May be nil.
 	Before func(ctx context.Context, v cloud.Volume, use Use, setPhase func(string)) error
 	Logger *slog.Logger
 }
@@ -88,11 +89,12 @@ type Machine struct {
 	options Options
 	log     *slog.Logger
 	names   *names
-	types   cardTypes
 	pending *Pending
 	ended   context.Context // ends with Close
 	end     context.CancelFunc
 	running sync.WaitGroup
+	// guessedCards are the EBS cards of instance types that EC2 refused to describe.
+	guessedCards concurrency.Expiring[string, int]
 
 	mu      sync.Mutex
 	volumes map[string]map[string]*entry // by volume and instance
@@ -103,15 +105,14 @@ type Machine struct {
 // pair is a volume at an instance.
 type pair struct{ volume, instance string }
 
-// entry is what is known and under way of a pair. Fields are guarded by Machine.mu.
+// entry has the operation and the memory of a pair. Machine.mu guards its fields.
 type entry struct {
 	operation *operation
 	memory    memory
-	// asking: AttachVolume is running.
-	claimed bool
+	claimed   bool // AttachVolume is about to be sent, or runs
 }
 
-// New makes a Machine. It asks EC2 nothing.
+// New makes a Machine. It makes no EC2 call.
 func New(c Cloud, o Options) *Machine {
 	o = o.withDefaults()
 	m := &Machine{cloud: c, options: o, log: o.Logger, names: newNames(o), pending: newPending(), volumes: map[string]map[string]*entry{}}
@@ -119,10 +120,10 @@ func New(c Cloud, o Options) *Machine {
 	return m
 }
 
-// errClosed is the answer of a Machine that was closed.
+// errClosed is the error of a closed Machine.
 var errClosed = errors.New("the driver is shutting down")
 
-// Close ends every call and waits for what runs in the background.
+// Close ends every call and waits for the background work to end.
 func (m *Machine) Close() {
 	m.mu.Lock()
 	m.end()
@@ -145,14 +146,14 @@ func (m *Machine) entry(p pair) *entry {
 	return e
 }
 
-// remember changes what is known of a pair.
+// remember changes the memory of a pair.
 func (m *Machine) remember(p pair, change func(*memory)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.entry(p).memory)
 }
 
-// recall is what is known of a pair.
+// recall returns the memory of a pair.
 func (m *Machine) recall(p pair) memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,7 +163,7 @@ func (m *Machine) recall(p pair) memory {
 	return memory{}
 }
 
-// known are the instances of a volume of which something is known or under way.
+// known are the instances of a volume that have an entry.
 func (m *Machine) known(volume string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,17 +179,17 @@ func (m *Machine) begin() {
 	}
 }
 
-// staleStart is until when this process may lack what an earlier process knew:
-// answers of EC2 may be older than that process's last call.
+// staleStart is until when descriptions may be older than the last call of an earlier
+// process.
 func (m *Machine) staleStart() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.first.Add(m.options.Stale)
 }
 
-// claim reserves a volume for the AttachVolume of a pair; ErrInUse if another
-// instance is about to get the volume. EC2 does not check this for a Multi-Attach
-// volume that a caller wants for one instance.
+// claim reserves a volume for the AttachVolume of a pair; ErrInUse if another instance is
+// about to get the volume. EC2 does not check this for a Multi-Attach volume, even if the
+// caller requests it for one instance.
 func (m *Machine) claim(p pair, d desired) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,18 +210,17 @@ func (m *Machine) release(p pair) {
 	m.entry(p).claimed = false
 }
 
-// remembered is how long the memory of a pair outlives its last call: longer than
-// a caller waits between repeats.
+// remembered is how long the memory of a pair lasts after its last call: longer than a
+// caller waits between repeats.
 const remembered = 10 * time.Minute
 
-// sweep removes pairs without an operation and without a memory that is still
-// needed; the caller holds m.mu. It runs with the calls, so that an idle driver has no timer.
+// sweep removes pairs that have no operation and whose memory has expired; the caller
+// holds m.mu. It runs with the calls, so that an idle driver has no timer.
 func (m *Machine) sweep(now time.Time) {
 	if now.Sub(m.swept) < time.Minute {
 		return
 	}
 	m.swept = now
-	m.pending.sweep(now)
 	for volume, instances := range m.volumes {
 		for instance, e := range instances {
 			if e.operation == nil && now.Sub(e.memory.latest()) >= remembered {

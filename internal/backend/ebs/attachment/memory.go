@@ -1,18 +1,19 @@
 package attachment
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// state is that of a pair of volume and instance, derived from what EC2 shows and
-// from the memory of the pair.
+// state is the state of a pair of volume and instance, derived from EC2's description
+// and from the memory of the pair.
 type state int
 
 const (
 	absent    state = iota
-	attaching       // being attached, or expected to show up as that
+	attaching       // being attached, or expected to be shown soon
 	attached        // attached
 	detaching       // being detached
 )
@@ -21,9 +22,8 @@ func (s state) String() string {
 	return [...]string{"absent", "attaching", "attached", "detaching"}[s]
 }
 
-// incarnation identifies one attachment of a pair among its successors: by the
-// device name, which rarely repeats, and the start, of which descriptions have the
-// seconds only.
+// incarnation distinguishes one attachment of a pair from later ones: by the device
+// name, which rarely repeats, and by the start, which descriptions have in seconds.
 type incarnation struct {
 	device string
 	since  int64
@@ -33,26 +33,26 @@ func incarnationOf(a cloud.Attachment) incarnation {
 	return incarnation{a.Device, a.Since.Unix()}
 }
 
-// memory is what this process knows of a pair beyond what EC2 shows. EC2 is
-// eventually consistent: a description may be older than an answer that was
-// already given ("Eventual consistency in the Amazon EC2 API").
+// memory has the recent calls and observations of this process for a pair. EC2 is
+// eventually consistent: a description may be older than an earlier answer ("Eventual
+// consistency in the Amazon EC2 API").
 type memory struct {
-	// attachSent is when an AttachVolume was last sent that may have had its effect;
-	// device is its device name, and accepted reports whether EC2 accepted it.
+	// attachSent is when the last AttachVolume was sent that may have had its effect.
+	// device is its device name; accepted reports whether EC2 accepted it.
 	attachSent time.Time
 	device     string
 	accepted   bool
-	// detachSent is when a DetachVolume of detachOf was last sent.
+	// detachSent is when the last DetachVolume, of the attachment detachOf, was sent.
 	detachSent time.Time
 	detachOf   incarnation
 	// seen is when a detachment was last observed.
 	seen time.Time
-	// gone is the attachment whose end was observed at goneAt.
+	// gone is the last attachment whose end was observed, at goneAt.
 	gone   incarnation
 	goneAt time.Time
 }
 
-// expected reports whether an attachment that EC2 does not show can still show up.
+// expected reports whether EC2 may still show an attachment that it does not show yet.
 func (k memory) expected(now time.Time, o Options) bool {
 	if k.attachSent.IsZero() || k.detachSent.After(k.attachSent) {
 		return false
@@ -81,23 +81,18 @@ func (k memory) state(a *cloud.Attachment, now time.Time, o Options) state {
 		}
 		return absent
 	}
-	switch a.State {
-	case cloud.Detaching, cloud.Busy:
+	switch {
+	case a.State == cloud.Detaching, a.State == cloud.Busy:
 		if k.accepted && k.expected(now, o) && a.Device != k.device {
-			return attaching // the attachment before the one that was asked for
+			return attaching // EC2 still shows the attachment before the requested one
 		}
 		return detaching
-	case cloud.Attaching:
-		if k.isDetaching(*a, now, o) {
-			return detaching
-		}
+	case k.isDetaching(*a, now, o):
+		return detaching
+	case a.State == cloud.Attaching:
 		return attaching
-	default:
-		if k.isDetaching(*a, now, o) {
-			return detaching
-		}
-		return attached
 	}
+	return attached
 }
 
 func (k memory) isGone(a cloud.Attachment, now time.Time, o Options) bool {
@@ -110,16 +105,10 @@ func (k memory) isDetaching(a cloud.Attachment, now time.Time, o Options) bool {
 
 // latest is the time of the newest entry.
 func (k memory) latest() time.Time {
-	latest := k.attachSent
-	for _, t := range []time.Time{k.detachSent, k.seen, k.goneAt} {
-		if t.After(latest) {
-			latest = t
-		}
-	}
-	return latest
+	return slices.MaxFunc([]time.Time{k.attachSent, k.detachSent, k.seen, k.goneAt}, time.Time.Compare)
 }
 
-// find is the volume's attachment to the instance, nil when it shows none.
+// find is the volume's attachment to the instance; nil if it has none.
 func find(v cloud.Volume, instance string) *cloud.Attachment {
 	for i := range v.Attachments {
 		if v.Attachments[i].InstanceID == instance {

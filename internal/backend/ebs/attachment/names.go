@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -9,10 +10,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/limits"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// aliasFree is how many names at the head of the list a guest without NVMe does
-// not confuse with another: such a guest may call sdX what is attached as xvdX.
+// aliasFree is the number of names at the head of the list that an instance without NVMe
+// can use. Its guest may show the names sdX and xvdX as the same device.
 const aliasFree = 52
 
 // deviceNames are the names that EC2 accepts for data volumes, in the order in
@@ -33,104 +35,41 @@ func deviceNames() []string {
 	return append(list, "/dev/sda2")
 }
 
-// names records per instance which device names must not be used, beyond those
-// that EC2 shows as used, and when others were freed.
+// names records which device names of instances must not be used, beyond those that
+// EC2 shows as used, and when others were freed.
 type names struct {
 	options Options
 	list    []string
+	// described are the last descriptions of instances, which serve to choose a name.
+	// EC2 refuses what has become wrong since, so that a new description for each call
+	// is not needed.
+	described concurrency.Expiring[string, cloud.Instance]
 
-	mu    sync.Mutex
-	nodes map[string]*node
-	swept time.Time
+	mu       sync.Mutex // guards changes of several entries
+	reserved concurrency.Expiring[deviceName, reservation]
+	freed    concurrency.Expiring[deviceName, time.Time] // when
+	refused  concurrency.Expiring[deviceName, bool]
 }
 
-// node is the record of one instance. It is removed when all its entries have expired.
-type node struct {
-	users int // guarded by names.mu
-
-	mu sync.Mutex
-	// described is the last description of the instance, which serves to choose a
-	// name until describedUntil.
-	described      cloud.Instance
-	describedUntil time.Time
-
-	reserved map[string]reservation
-	freed    map[string]time.Time // when
-	refused  map[string]time.Time // until when
-}
+// deviceName is a device name of an instance.
+type deviceName struct{ instance, name string }
 
 // reservation keeps a name from other volumes: while AttachVolume runs, and after it
 // until EC2 certainly shows the name as used or free.
 type reservation struct {
-	volume string
-	card   int32
-	until  time.Time // zero: AttachVolume runs
+	volume   string
+	card     int32
+	answered bool // AttachVolume does not run any more
 }
 
-func newNames(o Options) *names {
-	return &names{options: o, list: deviceNames(), nodes: map[string]*node{}}
-}
+// untilAnswered is the lifetime of a reservation while AttachVolume runs.
+const untilAnswered = time.Duration(math.MaxInt64)
 
-// with calls work with the record of an instance.
-func (n *names) with(instance string, work func(*node, time.Time)) {
-	now := time.Now()
-	n.mu.Lock()
-	n.sweep(now)
-	at := n.nodes[instance]
-	if at == nil {
-		at = &node{reserved: map[string]reservation{}, freed: map[string]time.Time{}, refused: map[string]time.Time{}}
-		n.nodes[instance] = at
-	}
-	at.users++
-	n.mu.Unlock()
-
-	at.mu.Lock()
-	work(at, now)
-	at.mu.Unlock()
-
-	n.mu.Lock()
-	at.users--
-	n.mu.Unlock()
-}
-
-// sweep removes expired entries of all instances; the caller holds n.mu.
-func (n *names) sweep(now time.Time) {
-	if now.Sub(n.swept) < n.options.Uncertain {
-		return
-	}
-	n.swept = now
-	for instance, at := range n.nodes {
-		if at.users > 0 {
-			continue
-		}
-		at.expire(now, n.options)
-		if len(at.reserved)+len(at.freed)+len(at.refused) == 0 && !now.Before(at.describedUntil) {
-			delete(n.nodes, instance)
-		}
-	}
-}
-
-func (at *node) expire(now time.Time, o Options) {
-	for name, h := range at.reserved {
-		if !h.until.IsZero() && !now.Before(h.until) {
-			delete(at.reserved, name)
-		}
-	}
-	for name, until := range at.refused {
-		if !now.Before(until) {
-			delete(at.refused, name)
-		}
-	}
-	for name, when := range at.freed {
-		if now.Sub(when) >= o.Refused {
-			delete(at.freed, name)
-		}
-	}
-}
+func newNames(o Options) *names { return &names{options: o, list: deviceNames()} }
 
 // reserve chooses a name for a volume and reserves it: a name that EC2 does not show
 // as used and this process has not reserved, and of these the one freed longest ago.
-// A name that was just freed can leave an attachment attaching for ever.
+// An attachment under a name that was just freed can stay attaching for ever.
 func (n *names) reserve(instance cloud.Instance, volume string, cards int) (name string, card *int32, err error) {
 	used := map[string]bool{}
 	for _, d := range instance.Devices {
@@ -140,36 +79,33 @@ func (n *names) reserve(instance cloud.Instance, volume string, cards int) (name
 	if limits.Xen(instance.Type) {
 		list = list[:aliasFree]
 	}
-	n.with(instance.ID, func(at *node, now time.Time) {
-		at.expire(now, n.options)
-		for _, candidate := range list {
-			_, reserved := at.reserved[candidate]
-			_, refused := at.refused[candidate]
-			if used[candidate] || reserved || refused {
-				continue
-			}
-			if name == "" || at.freed[candidate].Before(at.freed[name]) {
-				name = candidate
-			}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var oldest time.Time
+	for _, candidate := range list {
+		key := deviceName{instance.ID, candidate}
+		_, reserved := n.reserved.Get(key)
+		if _, refused := n.refused.Get(key); used[candidate] || reserved || refused {
+			continue
 		}
-		if name == "" {
-			err = fmt.Errorf("%w: instance %s: none of %d device names is free", backend.ErrNoSpace, instance.ID, len(list))
-			return
+		if freed, _ := n.freed.Get(key); name == "" || freed.Before(oldest) {
+			name, oldest = candidate, freed
 		}
-		card = at.leastOccupied(instance, cards)
-		at.reserved[name] = reservation{volume: volume}
-		if card != nil {
-			at.reserved[name] = reservation{volume: volume, card: *card}
-		}
-	})
-	return name, card, err
+	}
+	if name == "" {
+		return "", nil, fmt.Errorf("%w: instance %s: none of %d device names is free", backend.ErrNoSpace, instance.ID, len(list))
+	}
+	r := reservation{volume: volume}
+	if cards > 1 {
+		r.card = n.leastOccupied(instance, cards)
+		card = &r.card
+	}
+	n.reserved.Set(deviceName{instance.ID, name}, r, untilAnswered)
+	return name, card, nil
 }
 
-// leastOccupied is the EBS card with the fewest volumes; nil if there is only one.
-func (at *node) leastOccupied(instance cloud.Instance, cards int) *int32 {
-	if cards < 2 {
-		return nil
-	}
+// leastOccupied is the EBS card with the fewest volumes.
+func (n *names) leastOccupied(instance cloud.Instance, cards int) int32 {
 	count := make([]int, cards)
 	occupy := func(card int32) {
 		if card >= 0 && int(card) < cards {
@@ -181,70 +117,52 @@ func (at *node) leastOccupied(instance cloud.Instance, cards int) *int32 {
 		shown[d.Name] = true
 		occupy(d.Card)
 	}
-	for name, h := range at.reserved {
-		if !shown[name] {
-			occupy(h.card)
+	for _, name := range n.list {
+		if r, ok := n.reserved.Get(deviceName{instance.ID, name}); ok && !shown[name] {
+			occupy(r.card)
 		}
 	}
-	card := int32(slices.Index(count, slices.Min(count)))
-	return &card
-}
-
-// described is the last description of an instance, if it is recent. EC2 refuses
-// what has become wrong since, so that a new description for each call is not needed.
-func (n *names) described(instance string) (i cloud.Instance, ok bool) {
-	n.with(instance, func(at *node, now time.Time) {
-		i, ok = at.described, now.Before(at.describedUntil)
-	})
-	return i, ok
-}
-
-// describe caches a description for a while; one without ID removes the cached one.
-func (n *names) describe(instance string, i cloud.Instance) {
-	n.with(instance, func(at *node, now time.Time) {
-		at.described, at.describedUntil = i, now.Add(n.options.Described)
-		if i.ID == "" {
-			at.describedUntil = time.Time{}
-		}
-	})
+	return int32(slices.Index(count, slices.Min(count)))
 }
 
 // extend keeps a name reserved that AttachVolume may have used, until EC2 must show
 // whether it did.
 func (n *names) extend(instance, name string) {
-	n.with(instance, func(at *node, now time.Time) {
-		if h, reserved := at.reserved[name]; reserved {
-			h.until = now.Add(n.options.Uncertain)
-			at.reserved[name] = h
-		}
-	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := deviceName{instance, name}
+	if r, reserved := n.reserved.Get(key); reserved {
+		r.answered = true
+		n.reserved.Set(key, r, n.options.Uncertain)
+	}
 }
 
 // release frees a name that was certainly not used.
-func (n *names) release(instance, name string) {
-	n.with(instance, func(at *node, _ time.Time) { delete(at.reserved, name) })
-}
+func (n *names) release(instance, name string) { n.reserved.Delete(deviceName{instance, name}) }
 
-// refuse keeps a name from being given for some time.
+// refuse excludes a name for some time.
 func (n *names) refuse(instance, name string) {
-	n.with(instance, func(at *node, now time.Time) {
-		delete(at.reserved, name)
-		at.refused[name] = now.Add(n.options.Refused)
-	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.release(instance, name)
+	n.refused.Set(deviceName{instance, name}, true, n.options.Refused)
 }
 
 // free records that a volume is detached, and its names with it.
 func (n *names) free(instance, volume, name string) {
-	n.with(instance, func(at *node, now time.Time) {
-		for reserved, h := range at.reserved {
-			if h.volume == volume && !h.until.IsZero() {
-				delete(at.reserved, reserved)
-				at.freed[reserved] = now
-			}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, other := range n.list {
+		if r, reserved := n.reserved.Get(deviceName{instance, other}); reserved && r.volume == volume && r.answered {
+			n.release(instance, other)
+			n.freed.Set(deviceName{instance, other}, time.Now(), n.options.Refused)
 		}
-		if _, refused := at.refused[name]; !refused && name != "" {
-			at.freed[name] = now
-		}
-		at.described.Devices = slices.DeleteFunc(slices.Clone(at.described.Devices), func(d cloud.InstanceDevice) bool { return d.VolumeID == volume })
+	}
+	if _, refused := n.refused.Get(deviceName{instance, name}); !refused && name != "" {
+		n.freed.Set(deviceName{instance, name}, time.Now(), n.options.Refused)
+	}
+	n.described.Adjust(instance, func(i cloud.Instance) cloud.Instance {
+		i.Devices = slices.DeleteFunc(slices.Clone(i.Devices), func(d cloud.InstanceDevice) bool { return d.VolumeID == volume })
+		return i
 	})
 }

@@ -97,9 +97,8 @@ func TestNames_areForgotten(t *testing.T) {
 		}
 		n.extend("i-a", "/dev/xvdaa")
 		time.Sleep(3 * time.Hour)
-		n.release("i-b", "")
-		if n.nodes["i-a"] != nil {
-			t.Errorf("i-a is remembered: %+v", n.nodes["i-a"])
+		if all := len(n.reserved.All()) + len(n.refused.All()) + len(n.freed.All()); all != 0 {
+			t.Errorf("%d entries have not expired", all)
 		}
 	})
 }
@@ -190,7 +189,7 @@ func TestNames_onlyADetachFreesOne(t *testing.T) {
 		if _, err := m.Attach(within(t, 20*time.Second), "vol-1", "i-a", Use{}); err == nil {
 			t.Fatal("attached")
 		}
-		if reserved := m.names.nodes["i-a"].reserved; len(reserved) != 1 {
+		if reserved := m.names.reserved.All(); len(reserved) != 1 {
 			t.Errorf("reserved after the failed wait: %v", reserved)
 		}
 		e.attaches = time.Second
@@ -198,7 +197,7 @@ func TestNames_onlyADetachFreesOne(t *testing.T) {
 			t.Errorf("device %s, want the name after that of the failed wait", device)
 		}
 		mustDetach(t, m, "vol-2", "i-a")
-		if _, freed := m.names.nodes["i-a"].freed["/dev/xvdab"]; !freed {
+		if _, freed := m.names.freed.Get(deviceName{"i-a", "/dev/xvdab"}); !freed {
 			t.Errorf("not freed by the detach")
 		}
 	})

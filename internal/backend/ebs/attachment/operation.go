@@ -9,15 +9,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Use is what a volume is attached for.
+// Use is the intended use of an attachment.
 type Use struct {
 	// Shared allows other instances to attach the volume too.
 	Shared bool
-	// Initialized is for Options.Before: all data must have been loaded from the snapshot.
+	// Initialized requires that all data has been loaded from the snapshot; for
+	// Options.Before.
 	Initialized bool
 }
 
-// desired is the state to which a call wants to bring a pair.
+// desired is the state that a call requests for a pair.
 type desired struct {
 	attach bool
 	use    Use
@@ -30,15 +31,15 @@ func (d desired) String() string {
 	return "detaching"
 }
 
-// operation brings a pair to a desired state. Concurrent calls with the same
-// desired state share it. It ends when it is done, when a call with another desired
-// state supersedes it, or when its last caller has left. Fields below mu are guarded by Machine.mu.
+// operation brings a pair to a desired state. Concurrent calls with the same desired
+// state share it. It ends when it is done, when a call with another desired state
+// supersedes it, or when its last caller has left. Machine.mu guards the fields below mu.
 type operation struct {
 	pair       pair
 	desired    desired
 	ctx        context.Context
 	cancel     context.CancelFunc
-	previous   *operation    // what must end first, or nil
+	previous   *operation    // the superseded operation, which must end first, or nil
 	done       chan struct{} // closed when device and err are set
 	superseded chan struct{} // closed when a call with another desired state came
 
@@ -47,13 +48,13 @@ type operation struct {
 
 	// mu:
 	callers  int
-	deadline time.Time // the latest of the callers'; zero: one has none
+	deadline time.Time // the latest of the callers' deadlines; zero: a caller has none
 	started  bool      // deadline is set
-	phase    string    // what the operation waits for, for error messages
+	phase    string    // the current step, for error messages
 }
 
-// answerEarly is how long before its deadline a caller gets an error that names
-// what the operation waits for. At the deadline it would only get DeadlineExceeded.
+// answerEarly is how long before its deadline a caller gets an error that names the
+// current step. At the deadline it would only get DeadlineExceeded.
 const answerEarly = 250 * time.Millisecond
 
 // do brings a pair to a desired state, together with other calls for the same.
@@ -175,18 +176,18 @@ func (m *Machine) await(ctx context.Context, op *operation) (string, error) {
 	}
 }
 
-// earlyAnswer fires answerEarly before the context's deadline, unless the deadline
-// is too near to leave time for the work.
+// earlyAnswer fires answerEarly before the context's deadline. It does not fire if the
+// deadline is too near to leave time for the work.
 func earlyAnswer(ctx context.Context) (<-chan time.Time, func()) {
 	deadline, has := ctx.Deadline()
 	if !has {
 		return nil, func() {}
 	}
-	left := time.Until(deadline)
-	if left < 10*answerEarly {
+	remaining := time.Until(deadline)
+	if remaining < 10*answerEarly {
 		return nil, func() {}
 	}
-	timer := time.NewTimer(left - answerEarly)
+	timer := time.NewTimer(remaining - answerEarly)
 	return timer.C, func() { timer.Stop() }
 }
 
@@ -204,17 +205,18 @@ func (m *Machine) superseded(op *operation) error {
 		backend.ErrBusy, op.desired, op.pair.volume, op.pair.instance)
 }
 
-// phase returns what an operation waits for.
+// phase returns the current step of an operation.
 func (m *Machine) phase(op *operation) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if op.phase == "" {
-		return fmt.Sprintf("%s volume %s at instance %s: EC2 was asked what is attached", op.desired, op.pair.volume, op.pair.instance)
+		return fmt.Sprintf("%s volume %s at instance %s: the driver is describing the attachments",
+			op.desired, op.pair.volume, op.pair.instance)
 	}
 	return op.phase
 }
 
-// isContext reports whether an error is that of an ended context.
+// isContext reports whether an error is the error of an ended context.
 func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -80,7 +80,7 @@ func TestPending_continuesOverRepeatsAndEndsWithoutCalls(t *testing.T) {
 			t.Errorf("there is %v", reported)
 		}
 		time.Sleep(unseen)
-		if reported := pendingOf(t, m); len(reported) != 0 || len(m.pending.seen) != 0 {
+		if reported := pendingOf(t, m); len(reported) != 0 || len(m.pending.underWay.All()) != 0 {
 			t.Errorf("without repeated calls there is %v", reported)
 		}
 	})
@@ -90,11 +90,11 @@ func TestPending_hasTheLastState(t *testing.T) {
 	p, of := newPending(), pair{"vol-1", "i-a"}
 	p.note(of, cloud.Detaching)
 	p.note(of, cloud.Busy)
-	if s := p.seen[of]; s.state != cloud.Busy {
-		t.Errorf("it is %q", s.state)
+	if d, _ := p.underWay.Get(of); d.state != cloud.Busy {
+		t.Errorf("it is %q", d.state)
 	}
 	p.done(of)
-	if len(p.seen) != 0 {
-		t.Errorf("a completed detachment is reported: %v", p.seen)
+	if left := p.underWay.All(); len(left) != 0 {
+		t.Errorf("a completed detachment is reported: %v", left)
 	}
 }

@@ -16,13 +16,13 @@ type run struct {
 	desired desired
 	began   time.Time
 
-	last        *cloud.Attachment // the pair's attachment as it was last seen
+	last        *cloud.Attachment // the last description of the pair's attachment
 	tried       int               // device names
 	unexplained int               // refusals that no description explained
 	checked     time.Time         // when a stuck detachment was last checked
 }
 
-// setPhase records what the operation waits for.
+// setPhase sets the current step of the operation, for error messages.
 func (r *run) setPhase(format string, arguments ...any) {
 	phase := fmt.Sprintf(format, arguments...)
 	r.m.mu.Lock()
@@ -40,9 +40,8 @@ func (r *run) own(v cloud.Volume) (state, *cloud.Attachment) {
 	return s, a
 }
 
-// wait polls the volume until ready accepts the state of the pair. A volume that
-// EC2 does not show any more is described once more by itself, which is certain
-// (ErrNotFound).
+// wait polls the volume until ready accepts the state of the pair. A volume that a poll
+// does not show is described by its ID, which is certain (ErrNotFound).
 func (r *run) wait(ctx context.Context, e cloud.Expect, ready func(v cloud.Volume, s state, a *cloud.Attachment) bool) (cloud.Volume, error) {
 	v, err := r.m.cloud.WaitVolume(ctx, r.pair.volume, e, func(v cloud.Volume, found bool) (bool, error) {
 		if !found {
@@ -57,8 +56,8 @@ func (r *run) wait(ctx context.Context, e cloud.Expect, ready func(v cloud.Volum
 	return v, err
 }
 
-// awaitAttached waits for an attachment under way: until it is attached, stuck,
-// or something else.
+// awaitAttached waits until an attachment under way is attached or stuck, or has another
+// state.
 func (r *run) awaitAttached(ctx context.Context) (cloud.Volume, error) {
 	since := r.since(r.last)
 	r.setPhase("volume %s has been attaching to instance %s%s since %s", r.pair.volume, r.pair.instance, r.asDevice(), stamp(since))
@@ -79,20 +78,20 @@ func (r *run) since(a *cloud.Attachment) time.Time {
 	return r.began
 }
 
-// stuck reports whether an attachment takes too long. An attachment that this call
-// found is observed for a while first, because EC2's clock may differ.
+// stuck reports whether an attachment takes too long. The call first observes an
+// attachment that it found under way for a while, because EC2's clock may differ.
 func (r *run) stuck(a *cloud.Attachment) bool {
 	now := time.Now()
 	return a != nil && a.State == cloud.Attaching &&
 		now.Sub(r.since(a)) >= r.m.options.Stuck && now.Sub(r.began) >= min(r.m.options.Lag, r.m.options.Stuck)
 }
 
-// awaitDetached waits for a detachment under way: until it is over, has taken too
-// long since it was last checked, or is something else.
+// awaitDetached waits until a detachment under way has ended or must be checked (see
+// overdue), or has another state.
 func (r *run) awaitDetached(ctx context.Context) (cloud.Volume, error) {
 	since := r.detachingSince()
-	r.setPhase("volume %s has been detaching from instance %s since %s; if that does not end, see on the instance whether the volume is still mounted or open",
-		r.pair.volume, r.pair.instance, stamp(since))
+	r.setPhase("volume %s has been detaching from instance %s since %s; if that does not end, "+
+		"check on the instance whether the volume is still mounted or open", r.pair.volume, r.pair.instance, stamp(since))
 	return r.wait(ctx, cloud.Expect{Kind: "detach", Since: since}, func(_ cloud.Volume, s state, a *cloud.Attachment) bool {
 		if s == detaching && a != nil {
 			r.m.pending.note(r.pair, a.State)
@@ -109,7 +108,8 @@ func (r *run) detachingSince() time.Time {
 	return r.began
 }
 
-// overdue reports whether a detachment takes so long that its instance must be checked.
+// overdue reports whether a detachment has taken too long since its start or its last
+// check, so that its instance must be checked.
 func (r *run) overdue() bool {
 	from := r.detachingSince()
 	if r.checked.After(from) {
@@ -174,7 +174,7 @@ func (r *run) gone() {
 	r.m.pending.done(r.pair)
 }
 
-// asDevice names the device that is being attached, as far as is known.
+// asDevice names the device that is being attached, if it is known.
 func (r *run) asDevice() string {
 	if r.last == nil {
 		return as(&cloud.Attachment{Device: r.m.recall(r.pair).device})
@@ -190,5 +190,5 @@ func as(a *cloud.Attachment) string {
 	return " as " + a.Device
 }
 
-// stamp returns a time as messages have it.
+// stamp formats a time for messages.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
