@@ -1,12 +1,12 @@
-// Package change grows and modifies EBS volumes. EC2 has one call for both,
-// ModifyVolume, and refuses the next for hours, while Kubernetes requests a new size
-// and new parameters separately. So the requests for one volume that arrive within a
-// short window become one call, together with the changes of tags.
+// Package change grows and modifies EBS volumes. EC2 has one call for both, ModifyVolume,
+// and refuses the next one for hours, while Kubernetes requests a new size and new
+// parameters separately. So the requests for a volume that arrive within a short window
+// become one call, together with the changes of tags.
 //
-// A state that is reached already is answered at once without a change. A
-// modification under way is joined, also if another process requested it. No state
-// has to survive a crash: EC2 has it. docs/reference/ebs.md lists the requirements
-// with their tests.
+// If a volume is in the desired state already, the call returns at once. A call joins a
+// modification under way that brings the desired state, also if another process
+// requested it. No state has to survive a crash, because EC2 has it.
+// docs/reference/ebs.md lists the requirements with their tests.
 package change
 
 import (
@@ -19,9 +19,10 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// Cloud is what the Changer needs of EC2; *cloud.Client.
+// Cloud has the calls of EC2 that the Changer needs; *cloud.Client implements it.
 type Cloud interface {
 	Volume(ctx context.Context, id string) (cloud.Volume, error)
 	WaitVolume(ctx context.Context, id string, e cloud.Expect, ready func(v cloud.Volume, found bool) (bool, error)) (cloud.Volume, error)
@@ -36,7 +37,7 @@ type Cloud interface {
 type Options struct {
 	// Window is how long a change waits for others of its volume; 2 s.
 	Window time.Duration
-	// Lag is how long EC2 may take to show what it has accepted; 10 s.
+	// Lag is how long EC2 may take to show the effect of an accepted call; 10 s.
 	Lag    time.Duration
 	Logger *slog.Logger
 }
@@ -49,15 +50,16 @@ type Changer struct {
 	ended   context.Context // ends with Close
 	end     context.CancelFunc
 	running sync.WaitGroup
-	recent  *recentWrites
 
-	mu          sync.Mutex
-	first       time.Time             // when the first call came
-	groups      map[string]*group     // by volume
-	unconfirmed map[string]sentModify // see noteSent
+	recent      concurrency.Expiring[string, recentWrite] // by volume
+	unconfirmed concurrency.Expiring[string, sentModify]  // by volume; see noteSent
+
+	mu     sync.Mutex
+	first  time.Time         // when the first call came
+	groups map[string]*group // by volume
 }
 
-// New makes a Changer. It asks EC2 nothing.
+// New makes a Changer. It makes no EC2 call.
 func New(c Cloud, o Options) *Changer {
 	if o.Window == 0 {
 		o.Window = 2 * time.Second
@@ -68,15 +70,15 @@ func New(c Cloud, o Options) *Changer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	changer := &Changer{cloud: c, options: o, log: o.Logger, recent: newRecentWrites(o.Lag), groups: map[string]*group{}, unconfirmed: map[string]sentModify{}}
+	changer := &Changer{cloud: c, options: o, log: o.Logger, groups: map[string]*group{}}
 	changer.ended, changer.end = context.WithCancel(context.Background())
 	return changer
 }
 
-// errClosed is the answer of a Changer that was closed.
+// errClosed is the error of a closed Changer.
 var errClosed = errors.New("the driver is shutting down")
 
-// Close ends every call and waits for what runs in the background.
+// Close ends every call and waits for the background work to end.
 func (c *Changer) Close() {
 	c.mu.Lock()
 	c.end()
@@ -84,16 +86,16 @@ func (c *Changer) Close() {
 	c.running.Wait()
 }
 
-// Apply brings a volume to a desired state and returns it. now is the volume if the
-// caller has just described it, or nil.
+// Apply brings a volume to a desired state and returns it. now is a description of the
+// volume that the caller has just read, or nil.
 //
-// A call whose context ends before a request was sent withdraws its part, and
-// nothing is changed for it. After that it only stops waiting.
+// If the context ends before a request is sent, Apply withdraws its part of the change.
+// After that, it only stops waiting.
 //
-// Errors: ErrNotFound; ErrInvalid and ErrOutOfRange (the state is impossible; nothing
-// was changed); ErrBusy (another change of the volume is under way, and this one is
-// not part of it); ErrNoSpace (EC2 allows the volume no change yet, or the account no
-// more); ErrUnavailable.
+// Errors: ErrNotFound; ErrInvalid and ErrOutOfRange (the state is impossible; the volume
+// is unchanged); ErrBusy (another change of the volume is under way, and this one is not
+// part of it); ErrNoSpace (EC2 does not allow the volume another change yet, or a quota
+// of the account is reached); ErrUnavailable.
 func (c *Changer) Apply(ctx context.Context, now *cloud.Volume, id string, desired Desired) (cloud.Volume, error) {
 	volume, err := c.describe(ctx, now, id)
 	if err != nil {
@@ -119,22 +121,22 @@ func (c *Changer) Apply(ctx context.Context, now *cloud.Volume, id string, desir
 
 func (c *Changer) describe(ctx context.Context, now *cloud.Volume, id string) (cloud.Volume, error) {
 	if now != nil {
-		return c.recent.correct(*now), nil
+		return c.correct(*now), nil
 	}
 	v, err := c.cloud.Volume(ctx, id)
-	return c.recent.correct(v), err
+	return c.correct(v), err
 }
 
-// stable reports whether a description of the volume cannot be followed by a change
-// that was requested before. In its first seconds the process does not know: another
-// may have sent a request just before it.
+// stable reports whether no earlier request can still change the volume after its
+// description. In the first seconds of the process it is false, because another process
+// may have sent a request just before.
 func (c *Changer) stable(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.first.IsZero() {
 		c.first = time.Now()
 	}
-	_, open := c.unconfirmed[id]
+	_, open := c.unconfirmed.Get(id)
 	return !open && time.Since(c.first) >= c.options.Lag
 }
 
@@ -156,18 +158,18 @@ func (c *Changer) enter(ctx context.Context, volume cloud.Volume, desired Desire
 	}
 	merged, err := merge(g.desired(), desired)
 	if err == nil && g.sent && !merged.equal(g.desired()) {
-		err = errors.New("it is under way already")
+		err = errors.New("its request has been sent")
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: another change of volume %s, to %s, is being made, and this one is to %s (%w); repeat the call when that one is done",
+		return nil, nil, fmt.Errorf("%w: another change of volume %s, to %s, is under way, and this one is to %s (%w); repeat the call when that change is done",
 			backend.ErrBusy, volume.ID, g.desired(), desired, err)
 	}
-	g.parts = append(g.parts, p) // the group's description was corrected since, and is not older
+	g.parts = append(g.parts, p) // the group's description is not older than this caller's
 	return g, p, nil
 }
 
-// withdraw removes a caller's part from a group. A group without callers ends: a
-// request that was not sent is not sent any more.
+// withdraw removes a caller's part from a group. A group without callers ends, and does
+// not send its request if it has not done so.
 func (c *Changer) withdraw(g *group, p *part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,56 +189,37 @@ func (c *Changer) phase(g *group) string {
 	return g.phase
 }
 
-// unconfirmedFor is how long a modification whose end was not observed makes the next
-// call describe it.
+// unconfirmedFor is how long, after a ModifyVolume whose end was not observed, a call
+// describes the volume's modification first.
 const unconfirmedFor = time.Hour
 
 // sentModify is a ModifyVolume whose end was not observed.
 type sentModify struct {
 	at time.Time
-	// after is when the modification before it began.
+	// after is when the last modification before it began.
 	after time.Time
 }
 
-// noteSent records that a ModifyVolume is about to be sent; confirm, that it was
-// refused or has taken effect. In between, a description of the volume does not show
-// its later state, and if the caller has left, it is unknown whether EC2 got the call.
+// noteSent records that a ModifyVolume is about to be sent, and confirm that it was
+// refused or has taken effect. In between, a description of the volume may not show the
+// later state. If the caller has left, it is unknown whether EC2 received the call.
 func (c *Changer) noteSent(id string, after time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	if known := c.unconfirmed[id].after; known.After(after) {
-		after = known
-	}
-	c.unconfirmed[id] = sentModify{now, after}
-	for other, one := range c.unconfirmed {
-		if now.Sub(one.at) >= unconfirmedFor {
-			delete(c.unconfirmed, other)
+	c.unconfirmed.Update(id, unconfirmedFor, func(known sentModify, _ bool) sentModify {
+		if known.after.After(after) {
+			after = known.after
 		}
-	}
+		return sentModify{time.Now(), after}
+	})
 }
 
-// noteAccepted records when the modification began, so that no older one is taken
-// for it.
+// noteAccepted records when the modification began, to distinguish it from older ones.
 func (c *Changer) noteAccepted(id string, began time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if one, ok := c.unconfirmed[id]; ok && !began.IsZero() {
-		one.after = began.Add(-1)
-		c.unconfirmed[id] = one
-	}
+	c.unconfirmed.Adjust(id, func(sent sentModify) sentModify {
+		if !began.IsZero() {
+			sent.after = began.Add(-1)
+		}
+		return sent
+	})
 }
 
-func (c *Changer) confirm(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.unconfirmed, id)
-}
-
-// lastSent is the volume's ModifyVolume whose end was not observed.
-func (c *Changer) lastSent(id string) (sentModify, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	one, ok := c.unconfirmed[id]
-	return one, ok
-}
+func (c *Changer) confirm(id string) { c.unconfirmed.Delete(id) }

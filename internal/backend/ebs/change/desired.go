@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Desired is the state to which a call wants to change a volume; zero fields stay.
+// Desired is the state that a call requests for a volume; zero fields stay.
 type Desired struct {
 	Size       int32 // GiB
 	Type       string
@@ -86,7 +86,7 @@ func either[T comparable](m *merger, what string, a, b T) T {
 	return a
 }
 
-// modifies reports whether more than tags is to change.
+// modifies reports whether more than tags changes.
 func (d Desired) modifies() bool {
 	return d.Size != 0 || d.Type != "" || d.IOPS != 0 || d.IOPSPerGB != 0 || d.Throughput != 0
 }
@@ -98,21 +98,21 @@ func (d Desired) equal(o Desired) bool {
 		maps.Equal(d.Tags, o.Tags) && slices.Equal(slices.Sorted(slices.Values(d.Untag)), slices.Sorted(slices.Values(o.Untag)))
 }
 
-// String is the desired state in messages.
+// String returns the desired state for messages.
 func (d Desired) String() string {
 	var parts []string
-	say := func(is bool, format string, value any) {
-		if is {
+	add := func(set bool, format string, value any) {
+		if set {
 			parts = append(parts, fmt.Sprintf(format, value))
 		}
 	}
-	say(d.Size != 0, "%d GiB", d.Size)
-	say(d.Type != "", "type %s", d.Type)
-	say(d.IOPS != 0, "%d IOPS", d.IOPS)
-	say(d.IOPSPerGB != 0, "%d IOPS per GiB", d.IOPSPerGB)
-	say(d.Throughput != 0, "%d MiB/s", d.Throughput)
+	add(d.Size != 0, "%d GiB", d.Size)
+	add(d.Type != "", "type %s", d.Type)
+	add(d.IOPS != 0, "%d IOPS", d.IOPS)
+	add(d.IOPSPerGB != 0, "%d IOPS per GiB", d.IOPSPerGB)
+	add(d.Throughput != 0, "%d MiB/s", d.Throughput)
 	if d.KeepRatio != nil {
-		say(true, "allowAutoIOPSIncreaseOnModify %t", *d.KeepRatio)
+		add(true, "allowAutoIOPSIncreaseOnModify %t", *d.KeepRatio)
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.Tags)) {
 		parts = append(parts, "tag "+key+"="+d.Tags[key])

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// part is one caller's share in a group.
+// part is the request of one caller in a group.
 type part struct {
 	desired   Desired
 	withdrawn bool          // guarded by Changer.mu: the caller left
@@ -20,26 +20,26 @@ type part struct {
 	err       error
 }
 
-// group is the requests for a volume that are carried out together. Fields below mu are guarded by
-// Changer.mu.
+// group has the requests for a volume that are carried out together. Changer.mu guards
+// the fields below mu.
 type group struct {
 	changer *Changer
 	id      string
 	ctx     context.Context // ends when the last caller has left
 	cancel  context.CancelFunc
 
-	earlier      cloud.Modification // the newest before this change
+	earlier      cloud.Modification // the last one before this change
 	earlierFound bool
 
 	// mu:
 	parts  []*part
 	volume cloud.Volume // as it was when the group began, corrected since
 	sent   bool         // the desired state is final
-	phase  string       // for error messages
+	phase  string       // the current step, for error messages
 }
 
-// desired merges those of all callers that have not left; Changer.mu is held. enter
-// has compared them, so that they do not contradict each other.
+// desired merges the desired states of all callers that have not left; Changer.mu is
+// held. They do not contradict each other, because enter has compared them.
 func (g *group) desired() Desired {
 	var all Desired
 	for _, p := range g.parts {
@@ -70,11 +70,11 @@ func (g *group) run() {
 	defer g.cancel()
 	began := time.Now()
 	g.setPhase("it waits for other changes of the volume")
-	over := g.underWay()
-	if !over {
-		over = concurrency.Sleep(g.ctx, time.Until(began.Add(g.changer.options.Window))) != nil
+	ended := g.underWay()
+	if !ended {
+		ended = concurrency.Sleep(g.ctx, time.Until(began.Add(g.changer.options.Window))) != nil
 	}
-	if over {
+	if ended {
 		g.answer(cloud.Volume{}, g.ctx.Err()) // the callers without an answer
 		return
 	}
@@ -97,8 +97,8 @@ func (g *group) closeWindow() (cloud.Volume, Desired) {
 	return g.volume, g.desired()
 }
 
-// rejectImpossible refuses the parts that are impossible by themselves, so that the
-// others do not fail with them, and plans the rest; cause is the error of all together.
+// rejectImpossible rejects each part that is impossible by itself, so that the others do
+// not fail with it, and plans the rest. cause is the error of all parts together.
 func (g *group) rejectImpossible(volume cloud.Volume, cause error) (plan, error) {
 	g.changer.mu.Lock()
 	defer g.changer.mu.Unlock()
@@ -140,9 +140,9 @@ func (g *group) answer(volume cloud.Volume, err error) {
 	}
 }
 
-// underWay inspects the volume's newest modification. A modification under way is
-// joined if its target is the desired state; otherwise the change is refused at once,
-// as EC2 would. It reports whether all callers are answered.
+// underWay inspects the volume's newest modification. If one is under way, the group
+// joins it, or is rejected at once if its target is not the desired state, as EC2 would
+// do. underWay reports whether all callers are answered.
 func (g *group) underWay() bool {
 	m, found, err := g.newest()
 	if err != nil {
@@ -152,7 +152,7 @@ func (g *group) underWay() bool {
 		return g.ctx.Err() != nil
 	}
 	g.earlier, g.earlierFound = m, found
-	if _, open := g.changer.lastSent(g.id); open { // the description of the volume may be older
+	if _, open := g.changer.unconfirmed.Get(g.id); open { // the description of the volume may be older
 		volume, err := g.changer.describe(g.ctx, nil, g.id)
 		if err != nil {
 			g.answer(cloud.Volume{}, err)
@@ -183,13 +183,13 @@ func (g *group) alreadyDone() bool {
 	return g.sent
 }
 
-// newest is the volume's newest modification. It ignores descriptions older than
-// what this process knows. After a ModifyVolume whose end was not observed it gives
-// EC2 time to show the outcome.
+// newest is the volume's newest modification. It ignores descriptions that are older
+// than the last modification of this process. After a ModifyVolume whose end was not
+// observed, it waits until EC2 must show the outcome.
 func (g *group) newest() (m cloud.Modification, found bool, err error) {
 	c := g.changer
-	sent, open := c.lastSent(g.id)
-	until, known := sent.at.Add(c.options.Lag/2), c.recent.began(g.id)
+	sent, open := c.unconfirmed.Get(g.id)
+	until, known := sent.at.Add(c.options.Lag/2), c.began(g.id)
 	late := func() bool {
 		return m.Start.Before(known) || open && !m.Start.After(sent.after) && time.Now().Before(until)
 	}
@@ -205,8 +205,8 @@ func (g *group) newest() (m cloud.Modification, found bool, err error) {
 	return m, found, err
 }
 
-// whileModifying decides about the desired state while a modification is under way,
-// or has ended so recently that the volume may not show it.
+// whileModifying handles the group while a modification is under way, or has ended so
+// recently that the volume may not show it.
 func (g *group) whileModifying(m cloud.Modification) bool {
 	c := g.changer
 	c.mu.Lock()
@@ -227,7 +227,7 @@ func (g *group) whileModifying(m cloud.Modification) bool {
 	return true
 }
 
-// withTargets is a volume as a modification makes it.
+// withTargets is a volume after a modification.
 func withTargets(v cloud.Volume, m cloud.Modification) cloud.Volume {
 	v.Size = max(v.Size, m.TargetSize)
 	if m.TargetType != "" {
@@ -242,7 +242,7 @@ func withTargets(v cloud.Volume, m cloud.Modification) cloud.Volume {
 	return v
 }
 
-// join waits for a modification that was requested before, and changes the tags.
+// join changes the tags, and waits for a modification that is under way.
 func (g *group) join(volume cloud.Volume, p plan, m cloud.Modification) (cloud.Volume, error) {
 	if err := g.makeTags(p); err != nil {
 		return cloud.Volume{}, err
@@ -260,7 +260,7 @@ func brings(m cloud.Modification, p plan) bool {
 		(in.Throughput == 0 || m.TargetThroughput == in.Throughput)
 }
 
-// isContext reports whether an error says only that a context ended.
+// isContext reports whether an error is the error of an ended context.
 func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
 )
 
-// plan is what has to be done for a desired state, with every value checked.
+// plan has the calls that bring a desired state, with every value checked.
 type plan struct {
 	input cloud.ModifyInput // its zero fields stay; see modifies
 	after volumetype.Spec
@@ -22,8 +22,8 @@ type plan struct {
 	untag []string          // to remove
 }
 
-// modifies reports whether ModifyVolume is needed. A modification that changes
-// nothing must not be requested: it would count.
+// modifies reports whether ModifyVolume is needed. A ModifyVolume without a change must
+// not be sent, because EC2 counts it as a modification.
 func (p plan) modifies() bool {
 	return p.input.Size != 0 || p.input.Type != "" || p.input.IOPS != 0 || p.input.Throughput != 0
 }
@@ -31,13 +31,12 @@ func (p plan) modifies() bool {
 // done reports whether the volume is in the desired state.
 func (p plan) done() bool { return !p.modifies() && len(p.tags) == 0 && len(p.untag) == 0 }
 
-// planFor compares a desired state with a volume and checks the result. When it
-// fails, nothing was changed.
+// planFor compares a desired state with a volume and checks the result.
 func planFor(v cloud.Volume, d Desired) (plan, error) {
 	before := volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput, MultiAttach: v.MultiAttach}.Chosen()
 	asked := volumetype.Spec{Type: d.Type, Size: max(d.Size, 0), IOPS: d.IOPS, Throughput: d.Throughput}
 	if asked.Size <= before.Size {
-		asked.Size = 0 // it is that large already
+		asked.Size = 0 // the volume is large enough
 	}
 	iops, err := ratio(v, d, before.Changed(asked))
 	if err != nil {
@@ -74,10 +73,10 @@ func difference(before, after, asked volumetype.Spec) cloud.ModifyInput {
 	return in
 }
 
-// ratio returns the IOPS that follow from the ratio of IOPS to size, or 0 without a
-// ratio. A desired ratio must be possible. A ratio that only follows the size
-// (allowAutoIOPSIncreaseOnModify) stays within the limits of the type and never
-// lowers the IOPS, so that it cannot make an expansion fail.
+// ratio returns the IOPS that result from the ratio of IOPS to size, or 0 without a
+// ratio. A requested ratio must be possible. With a recorded ratio
+// (allowAutoIOPSIncreaseOnModify), the IOPS stay within the limits of the type and never
+// decrease, so that the ratio cannot make an expansion fail.
 func ratio(v cloud.Volume, d Desired, after volumetype.Spec) (int32, error) {
 	if d.IOPSPerGB != 0 {
 		spec, err := params.Volume{Type: after.Type, IOPSPerGB: d.IOPSPerGB, Raise: true}.Spec(after.Size)
@@ -110,7 +109,7 @@ func (p *plan) planTags(v cloud.Volume, d Desired) error {
 	switch {
 	case d.IOPSPerGB != 0:
 		want[tags.IOPSPerGB] = strconv.Itoa(int(d.IOPSPerGB))
-	case d.IOPS != 0: // the later request replaces the ratio, or growing would undo it
+	case d.IOPS != 0: // they replace the ratio, which would change them when the volume grows
 		remove = append(remove, tags.IOPSPerGB)
 	}
 	if d.KeepRatio != nil {
@@ -138,7 +137,7 @@ func (p *plan) planTags(v cloud.Volume, d Desired) error {
 	return checkTags(v, after)
 }
 
-// maxTags is how many tags EC2 lets a resource have, AWS's own not counted.
+// maxTags is how many tags a resource can have, without those of AWS.
 const maxTags = 50
 
 func checkTags(v cloud.Volume, after map[string]string) error {

@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// execute carries out a plan: tags first, then the modification, whose effect it
-// waits for. After a crash between the two, the repeated call finds the tags set.
+// execute carries out a plan: tags first, then the modification. It waits until the
+// modification takes effect. After a crash between the two, the repeated call finds the
+// tags set.
 func (g *group) execute(volume cloud.Volume, p plan) (cloud.Volume, error) {
 	if err := g.makeTags(p); err != nil {
 		return cloud.Volume{}, err
@@ -33,9 +34,9 @@ func (g *group) execute(volume cloud.Volume, p plan) (cloud.Volume, error) {
 		case known:
 			return g.finish(volume, p, m, m.Start)
 		case err != nil:
-			return cloud.Volume{}, p.withTagsSaid(err)
+			return cloud.Volume{}, p.withTags(err)
 		case attempt == 2:
-			return cloud.Volume{}, p.withTagsSaid(fmt.Errorf("%w: modify volume %s: EC2's answers were lost and it shows no modification; repeat the call",
+			return cloud.Volume{}, p.withTags(fmt.Errorf("%w: modify volume %s: EC2's answers were lost and it shows no modification; repeat the call",
 				backend.ErrUnavailable, g.id))
 		}
 	}
@@ -45,15 +46,23 @@ func (g *group) execute(volume cloud.Volume, p plan) (cloud.Volume, error) {
 func (g *group) makeTags(p plan) error {
 	g.setPhase("tags are being changed")
 	if len(p.untag) > 0 {
+		removed := map[string]*string{}
+		for _, key := range p.untag {
+			removed[key] = nil
+		}
 		err := g.changer.cloud.DeleteTags(g.ctx, []string{g.id}, p.untag)
-		g.wrote(err, func(k *recentWrite) { k.untag(p.untag) }, p.untag)
+		g.changer.noteTags(g.id, err, removed)
 		if err != nil {
 			return fmt.Errorf("remove tags %s of volume %s: %w", strings.Join(p.untag, ", "), g.id, err)
 		}
 	}
 	if len(p.tags) > 0 {
+		set := map[string]*string{}
+		for key, value := range p.tags {
+			set[key] = &value
+		}
 		err := g.changer.cloud.CreateTags(g.ctx, []string{g.id}, p.tags)
-		g.wrote(err, func(k *recentWrite) { k.tag(p.tags) }, slices.Collect(maps.Keys(p.tags)))
+		g.changer.noteTags(g.id, err, set)
 		if err != nil {
 			return fmt.Errorf("set tags of volume %s: %w", g.id, err)
 		}
@@ -61,18 +70,8 @@ func (g *group) makeTags(p plan) error {
 	return nil
 }
 
-// wrote records the outcome of a change of tags: done, or unknown.
-func (g *group) wrote(err error, done func(*recentWrite), keys []string) {
-	switch {
-	case err == nil:
-		g.changer.recent.note(g.id, done)
-	case cloud.Uncertain(err):
-		g.changer.recent.note(g.id, func(k *recentWrite) { k.uncertain(keys) })
-	}
-}
-
-// withTagsSaid adds to an error which tags were changed before it.
-func (p plan) withTagsSaid(err error) error {
+// withTags adds the tags that were changed before an error to it.
+func (p plan) withTags(err error) error {
 	if len(p.tags) == 0 && len(p.untag) == 0 {
 		return err
 	}
@@ -87,9 +86,8 @@ func orNone(keys []string) string {
 	return strings.Join(keys, ", ")
 }
 
-// refused handles an error of ModifyVolume. known is true if the modification is
-// under way nevertheless. Neither known nor an error means that ModifyVolume may be
-// sent again.
+// refused handles an error of ModifyVolume. known reports that the modification is under
+// way nevertheless. If known is false and err is nil, ModifyVolume may be sent again.
 func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, err error) {
 	switch {
 	case g.ctx.Err() != nil || isContext(cause):
@@ -119,7 +117,7 @@ func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, 
 }
 
 // recover polls for a modification whose answer was lost. ModifyVolume has no client
-// token: a second call could count as another modification.
+// token, so a second call could count as another modification.
 func (g *group) recover(p plan) (m cloud.Modification, known bool, err error) {
 	g.setPhase("EC2's answer to ModifyVolume was lost; the volume's modifications are polled")
 	until := time.Now().Add(g.changer.options.Lag / 2)
@@ -130,20 +128,19 @@ func (g *group) recover(p plan) (m cloud.Modification, known bool, err error) {
 	return m, known, err
 }
 
-// isNew reports whether a modification began after the one before this change.
+// isNew reports whether a modification began after the last one before this change.
 func (g *group) isNew(m cloud.Modification) bool {
 	return !g.earlierFound || m.Start.After(g.earlier.Start)
 }
 
-// finish waits until a modification that began at a time has taken effect, and
-// confirms the size by a description of the volume.
+// finish waits until a modification has taken effect, and then until EC2 shows its size.
 func (g *group) finish(volume cloud.Volume, p plan, m cloud.Modification, began time.Time) (cloud.Volume, error) {
 	if m.State != cloud.Optimizing && m.State != cloud.ModificationCompleted {
 		if err := g.awaitEffect(p, m, began); err != nil {
-			return cloud.Volume{}, p.withTagsSaid(err)
+			return cloud.Volume{}, p.withTags(err)
 		}
 	}
-	g.changer.recent.note(g.id, func(k *recentWrite) { k.modify(p.input, m) })
+	g.changer.noteModified(g.id, p.input, m)
 	g.changer.confirm(g.id)
 	if p.input.Size == 0 {
 		return applied(volume, p), nil
@@ -151,7 +148,7 @@ func (g *group) finish(volume cloud.Volume, p plan, m cloud.Modification, began 
 	if v, err := g.changer.cloud.Volume(g.ctx, g.id); err != nil || v.Size >= p.input.Size {
 		return v, err
 	}
-	g.setPhase("the modification has taken effect, but EC2 does not show the size yet")
+	g.setPhase("the modification has taken effect, but EC2 does not show the new size yet")
 	return g.changer.cloud.WaitVolume(g.ctx, g.id, cloud.Expect{}, func(v cloud.Volume, found bool) (bool, error) {
 		if !found {
 			return false, fmt.Errorf("%w: volume %s was deleted while it was being changed", backend.ErrNotFound, g.id)
@@ -189,12 +186,12 @@ func (g *group) awaitEffect(p plan, m cloud.Modification, since time.Time) error
 
 func orSilent(message string) string {
 	if message == "" {
-		return "it does not say why"
+		return "without a reason"
 	}
 	return message
 }
 
-// applied is the volume with a plan carried out.
+// applied is the volume after a plan.
 func applied(v cloud.Volume, p plan) cloud.Volume {
 	v.Type, v.Size, v.IOPS, v.Throughput = p.after.Type, p.after.Size, p.after.IOPS, p.after.Throughput
 	v.Tags = maps.Clone(v.Tags)
@@ -218,13 +215,13 @@ const (
 
 // running is the error for a change while another is under way.
 func running(id string, m cloud.Modification, cause error) error {
-	text := fmt.Sprintf("volume %s: a modification (%s) is %s, %d %%, since %s; EC2 takes the next when it is completed",
+	text := fmt.Sprintf("volume %s: a modification (%s) is %s, %d %%, since %s; EC2 accepts the next one when it is completed",
 		id, targets(m), m.State, m.Progress, stamp(m.Start))
 	if m.Progress > 0 && m.Progress < 100 && !m.Start.IsZero() {
 		elapsed := time.Since(m.Start)
-		text += ", at this pace at " + stamp(m.Start.Add(elapsed*100/time.Duration(m.Progress)))
+		text += ", at this rate at " + stamp(m.Start.Add(elapsed*100/time.Duration(m.Progress)))
 	}
-	text += fmt.Sprintf("; an account with the rule of six hours takes it at %s at the earliest", stamp(m.Start.Add(restBetween)))
+	text += fmt.Sprintf("; in an account with the rule of six hours, at %s at the earliest", stamp(m.Start.Add(restBetween)))
 	if cause != nil {
 		return fmt.Errorf("%w: %s: %w", backend.ErrBusy, text, cause)
 	}
