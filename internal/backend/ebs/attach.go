@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// devicePath is the key of the publish context, that of the AWS EBS CSI driver.
+// devicePath is the key of the publish context; the AWS EBS CSI driver has the same.
 const devicePath = "devicePath"
 
-// newAttachments makes the half that attaches.
+// newAttachments makes the Machine that attaches and detaches.
 func (c *Controller) newAttachments() *attachment.Machine {
 	return attachment.New(c.cloud, attachment.Options{
 		Stuck: c.options.StuckAfter, Lag: c.lag, Before: c.awaitInitialized, Logger: c.log,
@@ -45,7 +45,7 @@ func (c *Controller) Attach(ctx context.Context, id, nodeID string, spec backend
 // Detach detaches a volume from an instance, or from all. See attachment.Machine.
 func (c *Controller) Detach(ctx context.Context, id, nodeID string) error {
 	if !volumeID.MatchString(id) {
-		return nil // there can be no such volume
+		return nil // a volume without a valid ID is not attached
 	}
 	err := c.attachments.Detach(ctx, id, nodeID)
 	if err == nil {
@@ -54,17 +54,16 @@ func (c *Controller) Detach(ctx context.Context, id, nodeID string) error {
 	return err
 }
 
-// sharedAttachment reports whether other instances may have the volume too. No
-// filesystem here survives two writers, so several may have a mounted volume
-// only when none of them writes (EBS user guide, "Attach a volume to multiple
-// instances").
+// sharedAttachment reports whether other instances may attach the volume too. The
+// filesystems do not survive two writers, so several instances may mount a volume only
+// if none of them writes (EBS user guide, "Attach a volume to multiple instances").
 func sharedAttachment(c backend.Capability, readOnly bool) (bool, error) {
 	switch c.Mode {
 	case backend.MultiNodeReaderOnly:
 		return true, nil
 	case backend.MultiNodeSingleWriter, backend.MultiNodeMultiWriter:
 		if !c.Block && !readOnly {
-			return false, fmt.Errorf("%w: access mode %s of a mounted filesystem that is written to: choose volumeMode Block, or read-only access",
+			return false, fmt.Errorf("%w: access mode %s is not possible for a filesystem that is mounted for writing; choose volumeMode Block, or read-only access",
 				backend.ErrInvalid, c.Mode)
 		}
 		return true, nil
@@ -72,7 +71,7 @@ func sharedAttachment(c backend.Capability, readOnly bool) (bool, error) {
 	return false, nil
 }
 
-// Pauses between polls of a volume that is initialized from its snapshot. EC2's
+// Pauses between polls of a volume that is being initialized from its snapshot. EC2's
 // status may lag by minutes.
 const (
 	initializationFirst = 15 * time.Second
@@ -80,8 +79,8 @@ const (
 )
 
 // awaitInitialized waits until a volume is initialized from its snapshot, if the
-// StorageClass asks for that (blockAttachUntilInitialized). Volumes of this driver
-// have a tag for it, those of the AWS EBS CSI driver only their context.
+// StorageClass requests that (blockAttachUntilInitialized). A volume of this driver has
+// the request in a tag; one of the AWS EBS CSI driver has it in its context only.
 func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use attachment.Use, setPhase func(string)) error {
 	if v.SnapshotID == "" || !use.Initialized && !params.WaitsInitialized(splitContext(v.Tags[tags.Context])) {
 		return nil
@@ -90,7 +89,7 @@ func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use a
 		status, err := c.cloud.Status(ctx, v.ID)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
-			c.log.Warn("EC2 refuses to show whether the volume is initialized; it is attached as it is", "volume", v.ID, "error", err)
+			c.log.Warn("EC2 refuses to show whether the volume is initialized; attaching it without that check", "volume", v.ID, "error", err)
 			return nil
 		case errors.Is(err, backend.ErrNotFound): // not checked yet, or gone
 			if _, err := c.describe(ctx, v.ID); err != nil {
@@ -101,7 +100,7 @@ func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use a
 		case status.Details["initialization-state"] == "completed":
 			return nil
 		}
-		setPhase(fmt.Sprintf("volume %s is being initialized from snapshot %s (%d %%), which its StorageClass wants before it is attached",
+		setPhase(fmt.Sprintf("volume %s is being initialized from snapshot %s (%d %%), which its StorageClass requires before an attachment",
 			v.ID, v.SnapshotID, status.InitializationProgress))
 		wait := min(max(status.Remaining, initializationFirst), initializationMost)
 		if err := concurrency.Sleep(ctx, wait); err != nil {

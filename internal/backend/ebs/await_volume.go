@@ -25,8 +25,8 @@ func (c *Controller) awaitVolume(ctx context.Context, p plan, mine cloud.Volume,
 			mine = volumes[i]
 			return false, errEnded
 		}
-		// Only after the lag is a description certain, both of a volume that it lacks and
-		// of a deleted one that it still shows.
+		// Until the lag has passed, a description may lack a new volume and may show a
+		// deleted one.
 		sure := time.Since(began) >= c.lag
 		live := living(volumes)
 		if i < 0 && sure && len(live) == 0 {
@@ -56,8 +56,8 @@ func (c *Controller) awaitVolume(ctx context.Context, p plan, mine cloud.Volume,
 // errEnded ends a wait for a volume whose creation failed.
 var errEnded = errors.New("the volume failed")
 
-// expectation is since when EC2 has been creating a volume. A repeat gets one that
-// was begun earlier, or is complete.
+// expectation is when EC2 began to create a volume. For a repeated request it returns an
+// earlier time, or one long ago if the volume is complete.
 func expectation(v cloud.Volume, began time.Time) cloud.Expect {
 	e := cloud.Expect{Kind: "create", Since: time.Now()}
 	if complete(v) {
@@ -68,7 +68,8 @@ func expectation(v cloud.Volume, began time.Time) cloud.Expect {
 	return e
 }
 
-// awaitUnnamed waits for a volume whose tag with the name is gone, or that is.
+// awaitUnnamed waits by its ID for a volume that a lookup by its name does not find: its
+// tag was removed, or the volume was deleted.
 func (c *Controller) awaitUnnamed(ctx context.Context, mine cloud.Volume) (cloud.Volume, error) {
 	return c.cloud.WaitVolume(ctx, mine.ID, cloud.Expect{Kind: "create", Since: longAgo(time.Now())}, func(v cloud.Volume, found bool) (bool, error) {
 		if !found || len(living([]cloud.Volume{v})) == 0 {
@@ -78,8 +79,8 @@ func (c *Controller) awaitUnnamed(ctx context.Context, mine cloud.Volume) (cloud
 	})
 }
 
-// failed explains a volume that EC2 accepted and did not create. It deletes the
-// remains, and makes repeats back off: each would create another volume.
+// failed returns the error for a volume that EC2 accepted and did not create. It deletes
+// the failed volume, and makes repeats back off, because each would create another one.
 func (c *Controller) failed(ctx context.Context, p plan, v cloud.Volume) error {
 	how := "vanished while it was being created"
 	if v.State == cloud.VolumeError {
@@ -89,21 +90,22 @@ func (c *Controller) failed(ctx context.Context, p plan, v cloud.Volume) error {
 		}
 	}
 	key := cmp.Or(p.desired.KMSKeyID, v.KMSKeyID, "the account's default key for EBS")
-	if v.KMSKeyID != "" && v.KMSKeyID != key { // the class names an alias or an ID
+	if v.KMSKeyID != "" && v.KMSKeyID != key { // the class has an alias or an ID
 		key += ", " + v.KMSKeyID
 	}
 	err := fmt.Errorf("EC2 accepted volume %s, which then %s; the usual cause is a KMS key that the driver's role may not use (%s): "+
-		"the role needs kms:CreateGrant, kms:Decrypt and kms:GenerateDataKeyWithoutPlaintext on it, and the key must be enabled", v.ID, how, key)
+		"give the role kms:CreateGrant, kms:Decrypt and kms:GenerateDataKeyWithoutPlaintext on it, and check that the key is enabled",
+		v.ID, how, key)
 	c.backoffs.note(p.name, err)
 	return err
 }
 
-// dismiss deletes a volume whose name an older one has, unless a call may have
-// returned it or an instance uses it. If that fails, the creation fails, because
+// dismiss deletes a volume if an older one has its name, unless a call may have returned
+// the younger or an instance uses it. If the deletion fails, the creation fails, because
 // otherwise the volume would leak.
 func (c *Controller) dismiss(ctx context.Context, mine, older cloud.Volume) error {
-	untold := mine.State == cloud.VolumeCreating || mine.Created.Sub(older.Created) > olderBy
-	if !untold || len(mine.Attachments) > 0 {
+	unreturned := mine.State == cloud.VolumeCreating || mine.Created.Sub(older.Created) > olderBy
+	if !unreturned || len(mine.Attachments) > 0 {
 		c.log.WarnContext(ctx, "two volumes have one name; the older one is used and the younger is kept",
 			"older", older.ID, "younger", mine.ID)
 		return nil

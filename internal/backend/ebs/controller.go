@@ -1,9 +1,9 @@
-// Package ebs is the controller half of the backend for Amazon EBS volumes: it
-// creates, attaches and changes them through EC2. It stores no state of its own:
-// after a crash it reads the state from EC2.
+// Package ebs is the controller half of the backend for Amazon EBS volumes: it creates,
+// attaches and changes them through EC2. It stores no state: after a crash it reads the
+// state from EC2.
 //
-// Names, tags, parameters and topology keys are those of the AWS EBS CSI driver,
-// so that volumes made by either are the other's too.
+// Names, tags, parameters and topology keys are those of the AWS EBS CSI driver, so that
+// each driver can take over the volumes of the other.
 package ebs
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // DriverName is the CSI plugin name, also that of the AWS EBS CSI driver.
@@ -29,20 +30,20 @@ const DriverName = "ebs.csi.aws.com"
 // gib is the unit of EBS sizes.
 const gib = int64(1) << 30
 
-// defaultSize is what a volume has whose creation names no size, in GiB; the
-// AWS EBS CSI driver's.
+// defaultSize, in GiB, is the size of a volume whose creation names none. The AWS EBS CSI
+// driver has the same.
 const defaultSize = 100
 
 // Options configure a Controller.
 type Options struct {
 	Cloud *cloud.Client
-	// ChangeWindow is for how long a change of a volume waits for others to be
-	// made together with it; 2 s when 0.
+	// ChangeWindow is how long a change of a volume waits for others, which are then
+	// made together with it; 0 means 2 s.
 	ChangeWindow time.Duration
-	// StuckAfter is how long an attachment may make no progress before another device
-	// name is tried; 90 s when 0.
+	// StuckAfter is how long an attachment may make no progress until another device
+	// name is tried; 0 means 90 s.
 	StuckAfter time.Duration
-	// Tags are the flags' and the driver's own; nil for the driver's alone.
+	// Tags make the tags of the flags and of the driver; nil means those of the driver.
 	Tags       *tags.Rules
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -57,20 +58,21 @@ type Controller struct {
 
 	lag           time.Duration // of EC2's describes
 	backoffs      backoffs
-	spent         spentTokens
+	spentTokens   concurrency.Expiring[string, int] // how many tokens of a name are known to be spent
 	requested     requestedVolumes
 	snapshotNames snapshotNames
-	volumes       listing[cloud.Volume]
-	snapshots     listing[cloud.Snapshot]
+	finished      concurrency.Expiring[string, bool] // snapshots whose lock and fast restore are set
+	volumes       listings[cloud.Volume]
+	snapshots     listings[cloud.Snapshot]
 
 	attachments *attachment.Machine
 	changes     *change.Changer
 }
 
-// New makes a Controller without a call of EC2.
+// New makes a Controller. It makes no EC2 call.
 func New(o Options) (*Controller, error) {
 	if o.Cloud == nil {
-		return nil, errors.New("ebs: no client for EC2 was given")
+		return nil, errors.New("ebs: Options.Cloud is not set")
 	}
 	log := o.Logger
 	if log == nil {
@@ -95,7 +97,7 @@ func New(o Options) (*Controller, error) {
 	return c, nil
 }
 
-// Close ends the calls that still run.
+// Close ends the running calls.
 func (c *Controller) Close() {
 	if c.attachments != nil {
 		if c.options.Registerer != nil {
@@ -106,14 +108,14 @@ func (c *Controller) Close() {
 	}
 }
 
-// Offline is a Controller for a process that has the node half only: it has Traits
-// and nothing else.
+// Offline is a Controller for a process that has the node half only. Traits is the only
+// method that it supports.
 func Offline() *Controller { return &Controller{log: slog.New(slog.DiscardHandler)} }
 
-// Probe reports whether EC2 answers, as far as is known: it costs no call.
+// Probe reports whether EC2 answers, by the last calls; it makes none itself.
 func (c *Controller) Probe(context.Context) error { return c.cloud.Health() }
 
-// Traits of EBS volumes. Their sizes here are those of the default type; see Sizes.
+// Traits of EBS volumes. The sizes are those of the default type; see Sizes.
 func (c *Controller) Traits() backend.Traits {
 	return backend.Traits{
 		DriverName:   DriverName,

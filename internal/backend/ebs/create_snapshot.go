@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -14,17 +13,21 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// CreateSnapshot has no client token, and EC2 does not show a new snapshot at once.
-// So a name that is not found may have a snapshot nevertheless, in three cases: this
-// process sent the creation and lost the answer; an earlier process did, and died;
-// another process does so now. In the first two cases the name is polled until EC2
-// must show its snapshot, before one is created. The third needs two controllers that
-// are both active, which a lease excludes. For the rest of it, the name is looked up
-// again after the creation, and the younger of two snapshots is deleted, because it
-// was not returned yet. A snapshot that was ever returned is never deleted here: a CO
-// may use it. Every lookup takes the oldest, so that all answers name the same one.
+// CreateSnapshot of EC2 has no client token, and EC2 does not show a new snapshot at
+// once. So a name that is not found may have a snapshot nevertheless, in three cases:
+//
+//   - This process sent the creation and lost the answer.
+//   - An earlier process did so, and died.
+//   - Another process does so now.
+//
+// In the first two cases the name is polled until EC2 must show its snapshot, before one
+// is created. The third case needs two active controllers, which a lease prevents. In
+// case both are active nevertheless, the name is looked up again after the creation, and
+// the younger of two snapshots is deleted, because it was not returned yet. A snapshot
+// that was returned is never deleted, because a CO may use it. Every lookup returns the
+// oldest snapshot, so that all answers name the same one.
 
-// pollNameEvery is how often a name is looked up that may have a snapshot.
+// pollNameEvery is the interval of lookups of a name that may have a snapshot.
 const pollNameEvery = 500 * time.Millisecond
 
 // perVolumeRate is the least time that EC2 requires between snapshots of one volume.
@@ -32,64 +35,27 @@ const perVolumeRate = 15 * time.Second
 
 // snapshotNames records which names may have a snapshot that EC2 does not show.
 type snapshotNames struct {
-	mu sync.Mutex
-	// begun is when this process was first asked for a snapshot.
-	begun time.Time
+	once  sync.Once
+	begun time.Time // when this process was first asked for a snapshot
 	// uncertain names may have a snapshot that does not show until then.
-	uncertain map[string]time.Time
-	// finished are snapshots whose lock and fast restore are set, and until when that
-	// is remembered.
-	finished map[string]time.Time
+	uncertain concurrency.Expiring[string, time.Time]
 }
 
 // uncertainUntil is until when a name may have a snapshot that EC2 does not show.
 func (s *snapshotNames) uncertainUntil(name string, lag time.Duration) time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.begun.IsZero() {
-		s.begun = time.Now()
-	}
-	until := s.begun.Add(lag)
-	if own := s.uncertain[name]; own.After(until) {
+	s.once.Do(func() { s.begun = time.Now() })
+	if own, ok := s.uncertain.Get(name); ok {
 		return own
 	}
-	return until
+	return s.begun.Add(lag)
 }
 
 // markUncertain records that a creation may have had its effect.
 func (s *snapshotNames) markUncertain(name string, lag time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.uncertain = noted(s.uncertain, name, lag)
+	s.uncertain.Set(name, time.Now().Add(lag), lag)
 }
 
-// finishedLifetime is how long it is remembered that a snapshot is finished.
-const finishedLifetime = time.Hour
-
-func (s *snapshotNames) finish(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.finished = noted(s.finished, id, finishedLifetime)
-}
-
-func (s *snapshotNames) isFinished(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Now().Before(s.finished[id])
-}
-
-// noted adds a key that expires after a while, and removes expired ones.
-func noted(m map[string]time.Time, key string, lifetime time.Duration) map[string]time.Time {
-	now := time.Now()
-	maps.DeleteFunc(m, func(_ string, until time.Time) bool { return !now.Before(until) })
-	if m == nil {
-		m = map[string]time.Time{}
-	}
-	m[key] = now.Add(lifetime)
-	return m
-}
-
-// CreateSnapshot takes a snapshot. The guard has found none of the name.
+// CreateSnapshot creates a snapshot. The guard has found none with the name.
 func (c *Controller) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	desired, in, err := c.planSnapshot(ctx, spec)
 	if err != nil {
@@ -103,7 +69,8 @@ func (c *Controller) CreateSnapshot(ctx context.Context, spec backend.SnapshotSp
 		return backend.Snapshot{}, err
 	}
 	if snapshot.VolumeID != spec.SourceID {
-		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and was created from volume %s; use another name", backend.ErrExists, snapshot.ID, snapshot.VolumeID)
+		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and was created from volume %s; use another name",
+			backend.ErrExists, snapshot.ID, snapshot.VolumeID)
 	}
 	if err := checkSnapshot(snapshot); err != nil {
 		return backend.Snapshot{}, err
@@ -117,7 +84,8 @@ func (c *Controller) planSnapshot(ctx context.Context, spec backend.SnapshotSpec
 		return desired, cloud.CreateSnapshotInput{}, err
 	}
 	if !desired.Lock.Expires.IsZero() && !desired.Lock.Expires.After(time.Now()) {
-		return desired, cloud.CreateSnapshotInput{}, fmt.Errorf("%w: lockExpirationDate %s is in the past", backend.ErrInvalid, desired.Lock.Expires.Format(time.RFC3339))
+		return desired, cloud.CreateSnapshotInput{}, fmt.Errorf("%w: lockExpirationDate %s is in the past",
+			backend.ErrInvalid, desired.Lock.Expires.Format(time.RFC3339))
 	}
 	if err := c.checkZones(ctx, desired.FastRestoreZones); err != nil {
 		return desired, cloud.CreateSnapshotInput{}, err
@@ -143,7 +111,8 @@ func (c *Controller) awaitName(ctx context.Context, name string) (cloud.Snapshot
 	return cloud.Snapshot{}, false, nil
 }
 
-// sendCreateSnapshot creates one snapshot: after a lost answer it looks the name up.
+// sendCreateSnapshot creates a snapshot. After a lost answer it looks the name up, and
+// creates one only if EC2 shows none.
 func (c *Controller) sendCreateSnapshot(ctx context.Context, name string, in cloud.CreateSnapshotInput) (cloud.Snapshot, error) {
 	for {
 		s, err := c.cloud.CreateSnapshot(ctx, in)

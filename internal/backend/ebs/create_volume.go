@@ -10,17 +10,17 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// olderBy is by how much an older volume of a name must precede a younger one so that
-// no call can have returned the younger: every lookup showed the older.
+// olderBy is how much older the older of two volumes with one name must be so that no
+// call can have returned the younger, because every lookup showed the older.
 const olderBy = time.Minute
 
 // CreateVolume creates the volume, or finds the one that has the name.
 //
-// The token comes first: for a repeat of the same request EC2 returns the same volume,
-// without a lookup. The wait that follows looks up the name, and so finds an older
-// volume whose token has expired (tokens live about 12 h). In any order of crashes
-// and of two controllers, the oldest live volume of a name is the volume, and a
-// younger one that was not returned is deleted.
+// For a repeat of the same request, EC2 returns the same volume by its client token,
+// without a lookup. The wait that follows looks up the name, and so finds an older volume
+// whose token has expired (tokens live about 12 h). In any order of crashes, and of two
+// controllers, the oldest live volume of a name is the volume, and a younger one that was
+// not returned is deleted.
 func (c *Controller) CreateVolume(ctx context.Context, spec backend.VolumeSpec) (backend.Volume, error) {
 	p, err := c.plan(ctx, spec)
 	if err != nil {
@@ -47,7 +47,8 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 			return v, err
 		}
 	}
-	for n := c.spent.next(p.name); ; n++ {
+	spent, _ := c.spentTokens.Get(p.name)
+	for n := spent + 1; ; n++ {
 		began := time.Now()
 		if n > tokenSteps {
 			// The token is new, so it does not find the volume of an earlier call.
@@ -62,10 +63,10 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 		case cloud.TokenSpent(err) && n > tokenSteps:
 			return cloud.Volume{}, c.tooMany(p.name, n)
 		case cloud.TokenSpent(err):
-			c.spent.note(p.name, n)
+			c.spentTokens.Set(p.name, n, tokenLife)
 			continue
 		case cloud.Code(err) == "IdempotentParameterMismatch":
-			// The token is of another request: its volume counts while it lives.
+			// The token is of another request, whose volume has the name until it is deleted.
 			v, found, lookup := c.adopt(ctx, p.name, c.lag)
 			if found || lookup != nil {
 				return v, lookup
@@ -81,8 +82,8 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 	}
 }
 
-// adoptOr finds the volume that exists already, for which EC2 may also report that a
-// quota is reached (docs/reference/ebs.md); otherwise it returns the refusal.
+// adoptOr finds the existing volume. EC2 may refuse a repeated request for it because of
+// a quota, too (docs/reference/ebs.md). If there is none, adoptOr returns the refusal.
 func (c *Controller) adoptOr(ctx context.Context, name string, refusal error) (cloud.Volume, error) {
 	if v, found, err := c.adopt(ctx, name, 0); found && err == nil {
 		return v, nil
@@ -90,12 +91,12 @@ func (c *Controller) adoptOr(ctx context.Context, name string, refusal error) (c
 	return cloud.Volume{}, refusal
 }
 
-// tooMany is the error when the token of this minute is spent, too. Repeats for the
-// name back off, and the reason why its last volume failed is kept.
+// tooMany is the error if the token of this minute is spent, too. Repeats for the name
+// back off, and keep the reason why its last volume failed.
 func (c *Controller) tooMany(name string, n int) error {
 	reason := c.backoffs.last(name)
 	if reason == nil {
-		reason = fmt.Errorf("more than %d volumes of this name were made and are gone, the last a moment ago", n-1)
+		reason = fmt.Errorf("more than %d volumes of this name were created and deleted, the last one within a minute", n-1)
 	}
 	c.backoffs.note(name, reason)
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, reason)
@@ -105,7 +106,7 @@ func quota(err error) bool {
 	return slices.Contains([]string{"VolumeLimitExceeded", "MaxIOPSLimitExceeded", "VolumeIOPSLimit"}, cloud.Code(err))
 }
 
-// living are the volumes that are there or will be.
+// living are the volumes that exist or are being created.
 func living(volumes []cloud.Volume) []cloud.Volume {
 	return slices.DeleteFunc(slices.Clone(volumes), func(v cloud.Volume) bool {
 		return v.State == cloud.VolumeDeleting || v.State == cloud.VolumeDeleted || v.State == cloud.VolumeError

@@ -7,13 +7,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/change"
 )
 
-// newChanges makes the half that grows and modifies.
+// newChanges makes the Changer that grows and modifies.
 func (c *Controller) newChanges() *change.Changer {
 	return change.New(c.cloud, change.Options{Window: c.options.ChangeWindow, Lag: c.lag, Logger: c.log})
 }
 
-// Expand grows a volume, in one modification with what else is asked of it at
-// the time. See change.Changer.
+// Expand grows a volume, in one modification with other changes that are requested at the
+// same time. See change.Changer.
 func (c *Controller) Expand(ctx context.Context, volume backend.Volume, size int64) (backend.Volume, error) {
 	n, err := inGiB(size)
 	if err != nil {

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 )
+
+// finishedLifetime is how long the driver remembers that it finished a snapshot.
+const finishedLifetime = time.Hour
 
 // FinishSnapshot enables fast restore and locks the snapshot if its creation ended
 // before that.
@@ -22,11 +26,11 @@ func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapsh
 }
 
 // finishSnapshot enables fast restore and locks the snapshot. If one of them fails, the
-// snapshot is kept, since its instant cannot be repeated, and the call fails with a code
-// that lets the CO repeat it. After a success the CO would take an unlocked snapshot for
-// a locked one; after a final error it would forget the snapshot and leak it.
+// snapshot is kept, because its point in time cannot be repeated, and the call fails with
+// a code after which the CO repeats it. After a success the CO would treat an unlocked
+// snapshot as locked; after a final error it would drop the snapshot, which would leak.
 func (c *Controller) finishSnapshot(ctx context.Context, id string, desired params.Snapshot) error {
-	if c.snapshotNames.isFinished(id) {
+	if finished, _ := c.finished.Get(id); finished {
 		return nil
 	}
 	for _, step := range []struct {
@@ -37,18 +41,19 @@ func (c *Controller) finishSnapshot(ctx context.Context, id string, desired para
 			return unfinished(id, step.name, err)
 		}
 	}
-	c.snapshotNames.finish(id)
+	c.finished.Set(id, true, finishedLifetime)
 	return nil
 }
 
-// unfinished makes an error that is not final for the creation. It includes the reason
-// as text only, since the reason's code may be final.
+// unfinished makes an error that is not final for the creation. It includes the reason as
+// text only, because the reason's code may be final.
 func unfinished(id, step string, reason error) error {
 	code := backend.ErrUnavailable
 	if errors.Is(reason, backend.ErrNoSpace) {
 		code = backend.ErrNoSpace
 	}
-	return fmt.Errorf("%w: snapshot %s was created and is kept, but a step after its creation failed (%s) and is retried: %s", code, id, step, reason.Error())
+	return fmt.Errorf("%w: snapshot %s was created and is kept, but a step after its creation failed (%s) and is retried: %s",
+		code, id, step, reason.Error())
 }
 
 func (c *Controller) ensureFastRestore(ctx context.Context, id string, desired params.Snapshot) error {
@@ -59,8 +64,9 @@ func (c *Controller) ensureFastRestore(ctx context.Context, id string, desired p
 	have, err := c.cloud.FastRestores(ctx, id)
 	switch {
 	case errors.Is(err, backend.ErrDenied):
-		// Enabling what is enabled is harmless.
-		c.log.WarnContext(ctx, "the role may not call DescribeFastSnapshotRestores; fast restore is enabled without that check", "snapshot", id)
+		// Enabling fast restore again has no effect.
+		c.log.WarnContext(ctx, "the role may not call DescribeFastSnapshotRestores; fast restore is enabled without that check",
+			"snapshot", id)
 	case err != nil:
 		return err
 	}
@@ -82,15 +88,17 @@ func (c *Controller) ensureLock(ctx context.Context, id string, desired params.S
 	lock, locked, err := c.cloud.LockOf(ctx, id)
 	switch {
 	case errors.Is(err, backend.ErrDenied):
-		// Locking again what is locked renews the lock for as long: no less than asked.
-		c.log.WarnContext(ctx, "the role may not call DescribeLockedSnapshots; the snapshot is locked without that check", "snapshot", id)
+		// Locking again renews the lock, which so lasts at least as long as requested.
+		c.log.WarnContext(ctx, "the role may not call DescribeLockedSnapshots; the snapshot is locked without that check",
+			"snapshot", id)
 	case err != nil:
 		return err
 	case locked && lock.State != "expired":
 		return nil
 	}
 	_, err = c.cloud.LockSnapshot(ctx, cloud.LockInput{
-		SnapshotID: id, Mode: desired.Lock.Mode, Duration: desired.Lock.Days, Expires: desired.Lock.Expires, CoolOff: desired.Lock.CoolOff,
+		SnapshotID: id, Mode: desired.Lock.Mode, Duration: desired.Lock.Days,
+		Expires: desired.Lock.Expires, CoolOff: desired.Lock.CoolOff,
 	})
 	return err
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// stuckAttachment is how long an attachment takes that is under way; EC2 needs
-// seconds.
+// stuckAttachment is how long an attachment may be under way until it is reported; EC2
+// usually needs seconds.
 const stuckAttachment = 5 * time.Minute
 
-// VolumeHealth returns the problems of a volume, by EC2's status checks (every five
-// minutes) and by its attachments.
+// VolumeHealth returns the problems of a volume, by EC2's status checks, which EC2 makes
+// every five minutes, and by its attachments.
 func (c *Controller) VolumeHealth(ctx context.Context, id string) ([]backend.HealthProblem, error) {
 	v, err := c.describe(ctx, id)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Controller) VolumeHealth(ctx context.Context, id string) ([]backend.Hea
 	return append(problems, statusProblems(status)...), nil
 }
 
-// attachmentProblems finds attachments that do not come to an end.
+// attachmentProblems finds attachments and detachments that make no progress.
 func attachmentProblems(v cloud.Volume, now time.Time) []backend.HealthProblem {
 	var problems []backend.HealthProblem
 	for _, a := range v.Attachments {

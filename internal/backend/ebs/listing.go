@@ -3,25 +3,25 @@ package ebs
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // listingLifetime is how long the pages of one listing may take.
 const listingLifetime = 30 * time.Second
 
-// listing keeps a whole listing for its later pages. EC2's listings have no order, so a
-// page cannot begin at an ID; without the kept listing each page would need a whole one.
-type listing[T any] struct {
-	mu    sync.Mutex
-	items []T
-	until time.Time
+// listings caches whole listings, by what they are restricted to, for their later
+// pages. EC2's listings have no order, so a page cannot begin at an ID; without the
+// cache each page would need a whole listing.
+type listings[T any] struct {
+	cached concurrency.Expiring[string, []T]
 }
 
 // page returns at most limit items (0: all) whose IDs come after the given one.
-func (l *listing[T]) page(after string, limit int, id func(T) string, list func() ([]T, error)) ([]T, error) {
-	items, kept := l.recall(after)
-	if !kept {
+func (l *listings[T]) page(of, after string, limit int, id func(T) string, list func() ([]T, error)) ([]T, error) {
+	items, ok := l.cached.Get(of)
+	if after == "" || !ok {
 		var err error
 		if items, err = list(); err != nil {
 			return nil, err
@@ -33,51 +33,12 @@ func (l *listing[T]) page(after string, limit int, id func(T) string, list func(
 		start++
 	}
 	rest := items[start:]
-	if limit > 0 && len(rest) > limit {
-		l.keep(items, kept)
-		return slices.Clone(rest[:limit]), nil
+	if limit <= 0 || len(rest) <= limit {
+		l.cached.Delete(of)
+		return slices.Clone(rest), nil
 	}
-	l.drop()
-	return slices.Clone(rest), nil
-}
-
-// recall returns the kept items for a page that is not the first.
-func (l *listing[T]) recall(after string) ([]T, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if after == "" || l.items == nil || !time.Now().Before(l.until) {
-		return nil, false
+	if after == "" || !ok { // a page of a cached listing does not extend its time
+		l.cached.Set(of, items, listingLifetime)
 	}
-	return l.items, true
-}
-
-// keep keeps a new listing; use does not extend its time.
-func (l *listing[T]) keep(items []T, kept bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !kept {
-		l.items, l.until = items, time.Now().Add(listingLifetime)
-	}
-}
-
-func (l *listing[T]) drop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.items = nil
-}
-
-// pages joins EC2's pages.
-func pages[T any](page func(token string) ([]T, string, error)) ([]T, error) {
-	var all []T
-	token := ""
-	for {
-		items, next, err := page(token)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, items...)
-		if token = next; token == "" {
-			return all, nil
-		}
-	}
+	return slices.Clone(rest[:limit]), nil
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
 )
 
-// Matches reports whether a volume is what a creation asks for. One that carries
-// the fingerprint of the very request is, whatever was changed since; one that
-// carries none, as those of the AWS EBS CSI driver, is judged by what it is.
+// Matches returns ErrExists if a volume does not match a creation request. A volume with
+// the fingerprint of the request matches, even if it was modified since. One without a
+// fingerprint, as those of the AWS EBS CSI driver, is compared by its attributes.
 func (c *Controller) Matches(volume backend.Volume, spec backend.VolumeSpec) error {
 	have, ok := volume.Detail.(cloud.Volume)
 	if !ok {
@@ -26,7 +26,7 @@ func (c *Controller) Matches(volume backend.Volume, spec backend.VolumeSpec) err
 		if err != nil {
 			return err
 		}
-		return differs("zone " + have.Zone + ", which is none of the requisite ones")
+		return differs("zone " + have.Zone + ", which is not one of the requisite zones")
 	}
 	asked, fingerprinted := have.Tags[tags.Request]
 	if fingerprinted && asked == fingerprint(spec) {
@@ -44,35 +44,35 @@ func (c *Controller) Matches(volume backend.Volume, spec backend.VolumeSpec) err
 	return nil
 }
 
-// difference names the first attribute in which a volume is not what is asked
-// for; "" when there is none. What the request leaves open does not count.
+// difference names the first attribute in which a volume does not match a request; "" if
+// there is none. Attributes that the request does not set are not compared.
 func difference(have cloud.Volume, spec backend.VolumeSpec) (string, error) {
 	desired, shape, err := read(spec)
 	if err != nil {
 		return "", err
 	}
 	want, has := shape.WithDefaults(), shapeOf(have)
-	say := func(what string, have, want any) (string, error) {
+	differs := func(what string, have, want any) (string, error) {
 		return fmt.Sprintf("%s %v, the request has %v", what, have, want), nil
 	}
 	switch {
 	case has.Type != want.Type:
-		return say("type", has.Type, want.Type)
+		return differs("type", has.Type, want.Type)
 	case has.IOPS != want.IOPS:
-		return say("iops", has.IOPS, want.IOPS)
+		return differs("iops", has.IOPS, want.IOPS)
 	case has.Throughput != want.Throughput:
-		return say("throughput", has.Throughput, want.Throughput)
+		return differs("throughput", has.Throughput, want.Throughput)
 	case has.MultiAttach != want.MultiAttach:
-		return say("access from several nodes", has.MultiAttach, want.MultiAttach)
+		return differs("access from several nodes", has.MultiAttach, want.MultiAttach)
 	case !have.Encrypted && encrypts(desired):
-		return say("encrypted", false, true)
+		return differs("encrypted", false, true)
 	case otherKey(have.KMSKeyID, desired.KMSKeyID):
-		return say("kmsKeyId", have.KMSKeyID, desired.KMSKeyID)
+		return differs("kmsKeyId", have.KMSKeyID, desired.KMSKeyID)
 	}
 	return "", nil
 }
 
-// shapeOf is what can be chosen of a volume, as it is.
+// shapeOf has the attributes of a volume that a request can choose.
 func shapeOf(v cloud.Volume) volumetype.Spec {
 	return volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput, MultiAttach: v.MultiAttach}.Chosen()
 }
@@ -81,8 +81,8 @@ func encrypts(desired params.Volume) bool {
 	return desired.KMSKeyID != "" || (desired.Encrypted != nil && *desired.Encrypted)
 }
 
-// otherKey reports whether a volume's key, which EC2 gives as an ARN, is certainly
-// not the one asked for: an alias could be any.
+// otherKey reports whether a volume's key, for which EC2 returns the ARN, is certainly
+// not the requested one. A requested alias cannot be compared.
 func otherKey(have, want string) bool {
 	return strings.Contains(want, ":key/") && have != want
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// Modify changes parameters of a volume, in one modification with its growth if
-// both are asked for at the time. See change.Changer.
+// Modify changes parameters of a volume, in one modification with its growth if both are
+// requested at the same time. See change.Changer.
 func (c *Controller) Modify(ctx context.Context, volume backend.Volume, mutable, metadata map[string]string) error {
 	now := described(volume)
 	if now == nil {
@@ -29,24 +29,24 @@ func (c *Controller) Modify(ctx context.Context, volume backend.Volume, mutable,
 	return err
 }
 
-// desiredOf reads the parameters of a modification. They are those of a creation,
-// read by the same parser; the type that they do not name is the volume's.
+// desiredOf reads the parameters of a modification with the parser for creations. If they
+// do not name the type, it is the volume's.
 func (c *Controller) desiredOf(v cloud.Volume, mutable, metadata map[string]string) (change.Desired, error) {
-	said, err := params.ParseVolume(map[string]string{"type": v.Type}, mutable)
+	parsed, err := params.ParseVolume(map[string]string{"type": v.Type}, mutable)
 	if err != nil {
 		return change.Desired{}, err
 	}
-	if err := tags.CheckRemoval(said.Untag); err != nil {
+	if err := tags.CheckRemoval(parsed.Untag); err != nil {
 		return change.Desired{}, err
 	}
-	desired := change.Desired{IOPS: said.IOPS, IOPSPerGB: said.IOPSPerGB, Throughput: said.Throughput, Untag: said.Untag}
+	desired := change.Desired{IOPS: parsed.IOPS, IOPSPerGB: parsed.IOPSPerGB, Throughput: parsed.Throughput, Untag: parsed.Untag}
 	if _, named := mutable["type"]; named {
-		desired.Type = said.Type
+		desired.Type = parsed.Type
 	}
-	if said.KeepRatioSaid {
-		desired.KeepRatio = &said.KeepRatio
+	if parsed.KeepRatioSet {
+		desired.KeepRatio = &parsed.KeepRatio
 	}
-	if desired.Tags, err = c.tags.Changed(said.Tags, metadata); err != nil {
+	if desired.Tags, err = c.tags.Changed(parsed.Tags, metadata); err != nil {
 		return change.Desired{}, err
 	}
 	return desired, nil

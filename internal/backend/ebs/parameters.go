@@ -5,14 +5,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// NormalizeParameters changes every key to its one spelling; two of one meaning are
+// NormalizeParameters changes every key to its one spelling. Two spellings of one key are
 // ErrInvalid.
 func (c *Controller) NormalizeParameters(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
 	return params.Normalize(parameters, mutable)
 }
 
-// CheckParameters refuses values that cannot be, whatever the size and whether
-// the volume exists already.
+// CheckParameters rejects values that are invalid for a volume of any size, new or
+// existing.
 func (c *Controller) CheckParameters(parameters, mutable map[string]string) error {
 	desired, err := params.ParseVolume(parameters, mutable)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
 )
 
-// plan is a creation whose every value was checked.
+// plan is a creation request whose values were all checked.
 type plan struct {
 	name     string
 	desired  params.Volume
@@ -28,8 +28,8 @@ type plan struct {
 	context  map[string]string
 }
 
-// plan checks a creation and decides what it leaves open. Nothing has been
-// done when it fails.
+// plan checks a creation request and chooses the values that it does not set. It makes no
+// call that changes anything.
 func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, error) {
 	desired, shape, err := read(spec)
 	if err != nil {
@@ -77,13 +77,13 @@ func read(spec backend.VolumeSpec) (params.Volume, volumetype.Spec, error) {
 func inGiB(size int64) (int32, error) {
 	n := (size + gib - 1) / gib
 	if n < 1 || n > 1<<30 {
-		return 0, fmt.Errorf("%w: size %d bytes is not one that a volume can have", backend.ErrOutOfRange, size)
+		return 0, fmt.Errorf("%w: size %d bytes: no volume can have that size", backend.ErrOutOfRange, size)
 	}
 	return int32(n), nil
 }
 
-// sharing reports whether the uses need EBS Multi-Attach. Several writers are
-// for raw block only: ext4, xfs and btrfs are destroyed by a second one.
+// sharing reports whether the uses need EBS Multi-Attach. Several writers are possible
+// for raw block only: a second writer destroys ext4, xfs and btrfs.
 func sharing(uses []backend.Capability) (bool, error) {
 	shared := false
 	for _, use := range uses {
@@ -101,7 +101,7 @@ func sharing(uses []backend.Capability) (bool, error) {
 	return shared, nil
 }
 
-// ownTags are those that record the request.
+// ownTags are the tags that record the request.
 func ownTags(spec backend.VolumeSpec, desired params.Volume) map[string]string {
 	own := map[string]string{tags.Request: fingerprint(spec)}
 	if desired.IOPSPerGB > 0 {
@@ -130,8 +130,8 @@ func fingerprint(spec backend.VolumeSpec) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// meaningful leaves out what is accepted and ignored; nothing is nothing,
-// whether the map was given or not.
+// meaningful omits parameters that are accepted and ignored. A nil map and an empty one
+// are the same.
 func meaningful(given map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range given {
@@ -142,8 +142,8 @@ func meaningful(given map[string]string) map[string]string {
 	return kept
 }
 
-// joinContext writes a volume context as a tag; its keys and values have
-// neither commas nor equals signs.
+// joinContext formats a volume context for a tag. Its keys and values contain neither
+// commas nor equals signs.
 func joinContext(context map[string]string) string {
 	var pairs []string
 	for key, value := range context {
@@ -153,7 +153,7 @@ func joinContext(context map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// splitContext reads what joinContext wrote; what it did not write is left out.
+// splitContext parses the output of joinContext, and ignores other text.
 func splitContext(text string) map[string]string {
 	context := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -164,47 +164,41 @@ func splitContext(text string) map[string]string {
 	return context
 }
 
-// locationOfClone is the source's zone, as a copy cannot be made in another
-// (EC2 API, CopyVolumes). ErrNoSpace when the volume may not be there.
+// locationOfClone is the source's zone, because a copy cannot be made in another one (EC2
+// API, CopyVolumes). ErrNoSpace if the request does not allow that zone.
 func (c *Controller) locationOfClone(ctx context.Context, spec backend.VolumeSpec, desired params.Volume) (location, error) {
 	source, err := c.cloud.Volume(ctx, spec.Source.VolumeID)
 	if err != nil {
 		return location{}, fmt.Errorf("source volume: %w", err)
 	}
 	if source.Encrypted && desired.Encrypted != nil && !*desired.Encrypted {
-		return location{}, fmt.Errorf("%w: encrypted is false, but the copy of volume %s is encrypted as that is; leave it out", backend.ErrInvalid, source.ID)
+		return location{}, fmt.Errorf("%w: encrypted is false, but volume %s is encrypted and so is its copy; leave it out",
+			backend.ErrInvalid, source.ID)
 	}
 	at := locationOfVolume(source)
 	ok, err := reachable(at, spec.Topology)
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: a copy of volume %s can only be in its zone %s, which is none of the requisite ones", backend.ErrNoSpace, source.ID, at.zone)
+		err = fmt.Errorf("%w: a copy of volume %s can only be in its zone %s, which is not one of the requisite zones",
+			backend.ErrNoSpace, source.ID, at.zone)
 	}
 	return at, err
 }
 
 // request asks EC2 for the volume under a token.
 func (c *Controller) request(ctx context.Context, p plan, token string) (cloud.Volume, error) {
-	var encrypted *bool
-	if yes := encrypts(p.desired); yes {
-		encrypted = &yes
-	}
-	if p.source.VolumeID != "" {
-		return c.cloud.CopyVolume(ctx, cloud.CopyVolumeInput{
-			ClientToken: token, SourceVolumeID: p.source.VolumeID,
-			Type: p.spec.Type, Size: p.spec.Size, IOPS: p.spec.IOPS, Throughput: p.spec.Throughput,
-			Encrypted: encrypted, KMSKeyID: p.desired.KMSKeyID, MultiAttach: p.spec.MultiAttach, Tags: p.tags,
-		})
-	}
 	in := cloud.CreateVolumeInput{
 		ClientToken: token, Zone: p.location.zone, OutpostARN: p.location.outpostARN,
 		Type: p.spec.Type, Size: p.spec.Size, IOPS: p.spec.IOPS, Throughput: p.spec.Throughput,
-		Encrypted: encrypted, KMSKeyID: p.desired.KMSKeyID, SnapshotID: p.source.SnapshotID,
+		KMSKeyID: p.desired.KMSKeyID, SnapshotID: p.source.SnapshotID, SourceVolumeID: p.source.VolumeID,
 		MultiAttach: p.spec.MultiAttach, Tags: p.tags,
+	}
+	if yes := encrypts(p.desired); yes {
+		in.Encrypted = &yes
 	}
 	if in.Zone == "" {
 		in.ZoneID = p.location.zoneID
 	}
-	if p.source.SnapshotID != "" {
+	if in.SnapshotID != "" {
 		in.InitializationRate = p.desired.InitializationRate
 	}
 	return c.cloud.CreateVolume(ctx, in)

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// requestedVolumes are the IDs of the volumes that this process attached or was asked
-// to attach. A process that starts knows none: the orchestrator asks for each attachment
-// that it misses in a listing once more, and that is answered without a change.
+// requestedVolumes are the IDs of the volumes that this process was asked to attach. A
+// new process has none. For each attachment that a listing lacks, the orchestrator then
+// repeats ControllerPublishVolume, which changes nothing and adds the volume.
 type requestedVolumes struct {
 	mu  sync.Mutex
 	ids map[string]bool
@@ -42,8 +42,8 @@ func (a *requestedVolumes) all() []string {
 	return slices.Collect(maps.Keys(a.ids))
 }
 
-// missingFrom describes the volumes that a listing lacks, and forgets those that it
-// has and those that no longer exist. The lookups share their describes.
+// missingFrom describes the volumes that a listing lacks, and removes those that it has
+// and those that do not exist. The lookups share their describes.
 func (a *requestedVolumes) missingFrom(ctx context.Context, listed []cloud.Volume, find func(context.Context, string) (cloud.Volume, error)) ([]cloud.Volume, error) {
 	for _, v := range listed {
 		a.remove(v.ID)

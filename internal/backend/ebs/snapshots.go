@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// CheckSnapshotParameters refuses unknown keys and bad values.
+// CheckSnapshotParameters rejects unknown keys and invalid values.
 func (c *Controller) CheckSnapshotParameters(parameters map[string]string) error {
 	desired, err := params.ParseSnapshot(parameters)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Controller) SnapshotByName(ctx context.Context, name string) (backend.S
 	return toSnapshot(s), checkSnapshot(s)
 }
 
-// snapshotNamed is the oldest snapshot of a name, so that every lookup takes the same
+// snapshotNamed is the oldest snapshot of a name, so that every lookup returns the same
 // one of two.
 func (c *Controller) snapshotNamed(ctx context.Context, name string) (cloud.Snapshot, bool, error) {
 	named, err := c.cloud.SnapshotsNamed(ctx, name)
@@ -75,8 +75,8 @@ func toSnapshot(s cloud.Snapshot) backend.Snapshot {
 	}
 }
 
-// Snapshots lists the account's snapshots that a driver made; one asked for by
-// ID is found also if another program created it.
+// Snapshots lists the account's snapshots that a driver created. With an ID, it also
+// finds a snapshot of another program.
 func (c *Controller) Snapshots(ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
 	if filter.SnapshotID != "" {
 		return c.oneSnapshot(ctx, filter, after)
@@ -84,16 +84,8 @@ func (c *Controller) Snapshots(ctx context.Context, filter backend.SnapshotFilte
 	if filter.SourceID != "" && !volumeID.MatchString(filter.SourceID) {
 		return nil, nil
 	}
-	list := func() ([]cloud.Snapshot, error) {
-		return pages(func(token string) ([]cloud.Snapshot, string, error) {
-			return c.cloud.ListSnapshots(ctx, cloud.SnapshotQuery{VolumeID: filter.SourceID}, token, 0)
-		})
-	}
-	kept := &c.snapshots
-	if filter.SourceID != "" {
-		kept = &listing[cloud.Snapshot]{} // few enough to be listed again
-	}
-	all, err := kept.page(after, limit, func(s cloud.Snapshot) string { return s.ID }, list)
+	all, err := c.snapshots.page(filter.SourceID, after, limit, func(s cloud.Snapshot) string { return s.ID },
+		func() ([]cloud.Snapshot, error) { return c.cloud.ListSnapshots(ctx, filter.SourceID) })
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -117,8 +109,8 @@ func (c *Controller) oneSnapshot(ctx context.Context, filter backend.SnapshotFil
 	return []backend.Snapshot{s}, nil
 }
 
-// DeleteSnapshot deletes a snapshot. One that is locked is ErrPrecondition, and
-// one that an image is made of ErrInUse.
+// DeleteSnapshot deletes a snapshot; ErrPrecondition if it is locked, ErrInUse if a
+// machine image uses it.
 func (c *Controller) DeleteSnapshot(ctx context.Context, id string) error {
 	if !snapshotID.MatchString(id) {
 		return fmt.Errorf("%w: %q is not an EBS snapshot ID", backend.ErrNotFound, id)
@@ -142,7 +134,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, id string) error {
 	return fmt.Errorf("%w: snapshot %s is locked (%s) until %s: %s", backend.ErrPrecondition, id, lock.State, until, err.Error())
 }
 
-// checkZones refuses zones that the region does not have.
+// checkZones rejects zones that the region does not have.
 func (c *Controller) checkZones(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil

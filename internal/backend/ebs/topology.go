@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// Segments of topology: where a volume is, and where it may be.
+// Keys of topologies.
 const (
 	zoneKey    = "topology.kubernetes.io/zone"
 	zoneKeyOwn = "topology.ebs.csi.aws.com/zone" // of older PVs
@@ -22,13 +22,13 @@ const (
 	regionKey    = "topology.ebs.csi.aws.com/region"
 )
 
-// location is where a volume is to be made. A zone can be named in two ways.
+// location is the zone of a volume, by its name or its ID, and its Outpost.
 type location struct {
 	zone, zoneID, outpostARN string
 }
 
-// locationOf reads one topology; the zero location when it names no zone. Two keys
-// for zones that disagree are ErrInvalid.
+// locationOf reads a topology; it returns the zero location if the topology names no
+// zone. Two keys with different zones are ErrInvalid.
 func locationOf(t backend.Topology) (location, error) {
 	zone, own := t[zoneKey], t[zoneKeyOwn]
 	if zone != "" && own != "" && zone != own {
@@ -51,7 +51,7 @@ func outpostOf(t backend.Topology) string {
 
 func (p location) named() bool { return p.zone != "" || p.zoneID != "" }
 
-// has reports whether what is at other is at p, as far as both say.
+// has reports whether a volume at other is at p, by the fields that both have.
 func (p location) has(other location) bool {
 	if p.outpostARN != "" && p.outpostARN != other.outpostARN {
 		return false
@@ -62,7 +62,7 @@ func (p location) has(other location) bool {
 	return p.zoneID != "" && p.zoneID == other.zoneID
 }
 
-// locations reads a list of topologies and leaves out those without a zone.
+// locations reads a list of topologies and omits those without a zone.
 func locations(topologies []backend.Topology) ([]location, error) {
 	var named []location
 	for _, t := range topologies {
@@ -108,7 +108,7 @@ func (c *Controller) chooseLocation(ctx context.Context, r *backend.TopologyRequ
 	return c.checkLocation(ctx, preferred[i])
 }
 
-// checkLocation refuses a zone and a zone ID that are not of one zone.
+// checkLocation rejects a zone name and a zone ID of different zones.
 func (c *Controller) checkLocation(ctx context.Context, p location) (location, error) {
 	if p.zone == "" || p.zoneID == "" {
 		return p, nil
@@ -125,8 +125,8 @@ func (c *Controller) checkLocation(ctx context.Context, p location) (location, e
 	return location{}, fmt.Errorf("%w: accessibility_requirements: zone %s is not the zone with ID %s", backend.ErrInvalid, p.zone, p.zoneID)
 }
 
-// anyZone is the first zone in the order of names, so that a repeat asks for
-// the same one.
+// anyZone is the first zone in the order of names, so that a repeat requests the same
+// one.
 func (c *Controller) anyZone(ctx context.Context) (location, error) {
 	zones, err := c.cloud.Zones(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *Controller) anyZone(ctx context.Context) (location, error) {
 		}
 	}
 	if len(names) == 0 {
-		return location{}, fmt.Errorf("%w: the region has no zone that is available; name one", backend.ErrPrecondition)
+		return location{}, fmt.Errorf("%w: the region has no available zone; name one", backend.ErrPrecondition)
 	}
 	return location{zone: slices.Min(names)}, nil
 }
@@ -162,8 +162,8 @@ func reachable(at location, r *backend.TopologyRequirement) (bool, error) {
 	return slices.ContainsFunc(requisite, func(p location) bool { return p.has(at) }), nil
 }
 
-// segments are the topology of a volume: as of the AWS EBS CSI driver, the
-// zone's common key alone, so that a node which is only planned fits too.
+// segments are the topology of a volume. As in the AWS EBS CSI driver, they have only the
+// well-known key of the zone, so that an autoscaler's template of a node matches too.
 func segments(v cloud.Volume) []backend.Topology {
 	if v.Zone == "" {
 		return nil

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// Validate reports whether a volume can be used as a CO believes, and is what the
-// believed parameters say. A volume may have been modified since, so attributes
-// that the parameters leave open are not compared.
+// Validate returns ErrInvalid if a volume does not have the capabilities and parameters
+// that a CO believes. A volume may have been modified since its creation, so attributes
+// that the parameters do not set are not compared.
 func (c *Controller) Validate(volume backend.Volume, belief backend.VolumeSpec) error {
 	have, ok := volume.Detail.(cloud.Volume)
 	if !ok {
@@ -21,7 +21,8 @@ func (c *Controller) Validate(volume backend.Volume, belief backend.VolumeSpec) 
 		return err
 	}
 	if shared && !have.MultiAttach {
-		return fmt.Errorf("%w: volume %s is not enabled for Multi-Attach, so one node at a time can have it", backend.ErrInvalid, have.ID)
+		return fmt.Errorf("%w: volume %s is not enabled for Multi-Attach; only one node at a time can attach it",
+			backend.ErrInvalid, have.ID)
 	}
 	if len(belief.Parameters)+len(belief.MutableParameters) == 0 || have.Tags[tags.Request] == fingerprint(belief) {
 		return nil

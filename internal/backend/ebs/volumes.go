@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// EC2's IDs. What is not one is not asked for: EC2 would call the call malformed.
+// EC2's IDs. Others are not sent, because EC2 would refuse the call as malformed.
 var (
 	volumeID   = regexp.MustCompile(`^vol-([0-9a-f]{8}|[0-9a-f]{17})$`)
 	snapshotID = regexp.MustCompile(`^snap-([0-9a-f]{8}|[0-9a-f]{17})$`)
@@ -29,8 +29,8 @@ func (c *Controller) Volume(ctx context.Context, id string) (backend.Volume, err
 	return toVolume(v), nil
 }
 
-// describe returns a volume that is not being deleted; ErrNotFound. One in the
-// state error is found, or it could not be deleted.
+// describe returns a volume that is not being deleted; ErrNotFound. It finds a volume in
+// the state error too, so that it can be deleted.
 func (c *Controller) describe(ctx context.Context, id string) (cloud.Volume, error) {
 	if !volumeID.MatchString(id) {
 		return cloud.Volume{}, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
@@ -42,7 +42,7 @@ func (c *Controller) describe(ctx context.Context, id string) (cloud.Volume, err
 	return v, err
 }
 
-// described is EC2's description that a volume was made of; nil when it was not.
+// described is the description by EC2 that a volume was made from; nil if it has none.
 func described(volume backend.Volume) *cloud.Volume {
 	v, ok := volume.Detail.(cloud.Volume)
 	if !ok {
@@ -67,13 +67,13 @@ func (c *Controller) VolumeByName(ctx context.Context, name string) (backend.Vol
 func toVolume(v cloud.Volume) backend.Volume {
 	volume := backend.Volume{
 		ID: v.ID, Name: v.Tags[tags.VolumeName], Size: int64(v.Size) * gib,
-		// The type alone: a change is checked against it, and against the rest by the change itself.
+		// Only the type: the guard checks a change against it, and the Changer checks the rest.
 		Parameters: map[string]string{"type": v.Type},
 		Source:     backend.Source{SnapshotID: v.SnapshotID, VolumeID: v.SourceVolumeID},
 		Topology:   segments(v), PublishedNodes: publishedNodes(v), Created: v.Created, Detail: v,
 	}
 	if volume.Source.VolumeID != "" {
-		volume.Source.SnapshotID = "" // a copy's own history is not its source
+		volume.Source.SnapshotID = "" // that of the source volume
 	}
 	if text, ok := v.Tags[tags.Context]; ok {
 		volume.Context = splitContext(text)
@@ -81,8 +81,8 @@ func toVolume(v cloud.Volume) backend.Volume {
 	return volume
 }
 
-// publishedNodes are the instances that have the volume, those included from
-// which it is not quite gone.
+// publishedNodes are the instances that have the volume, with those from which it is
+// being detached.
 func publishedNodes(v cloud.Volume) []string {
 	var nodes []string
 	for _, a := range v.Attachments {
@@ -94,12 +94,12 @@ func publishedNodes(v cloud.Volume) []string {
 	return nodes
 }
 
-// Volumes lists the volumes that a driver made, and those that this process was
-// asked to attach: a PersistentVolume can name a volume without the driver's tag,
-// and an orchestrator takes what is not listed for not attached.
+// Volumes lists the volumes that a driver created, and those that this process was asked
+// to attach. A PersistentVolume can name a volume without the driver's tag, and an
+// orchestrator treats a volume that is not listed as detached.
 func (c *Controller) Volumes(ctx context.Context, after string, limit int) ([]backend.Volume, error) {
-	all, err := c.volumes.page(after, limit, func(v cloud.Volume) string { return v.ID }, func() ([]cloud.Volume, error) {
-		listed, err := pages(func(token string) ([]cloud.Volume, string, error) { return c.cloud.ListVolumes(ctx, token, 0) })
+	all, err := c.volumes.page("", after, limit, func(v cloud.Volume) string { return v.ID }, func() ([]cloud.Volume, error) {
+		listed, err := c.cloud.ListVolumes(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -116,11 +116,10 @@ func (c *Controller) Volumes(ctx context.Context, after string, limit int) ([]ba
 	return volumes, nil
 }
 
-// detachPatience is how long a deletion waits for a detachment under way.
-const detachPatience = 15 * time.Second
+// detachTimeout is how long a deletion waits for a detachment under way.
+const detachTimeout = 15 * time.Second
 
-// DeleteVolume deletes a volume that is attached nowhere; ErrInUse names where
-// it is.
+// DeleteVolume deletes a volume that is not attached; ErrInUse names its instances.
 func (c *Controller) DeleteVolume(ctx context.Context, id string) error {
 	if !volumeID.MatchString(id) {
 		return fmt.Errorf("%w: %q is not an EBS volume ID", backend.ErrNotFound, id)
@@ -129,36 +128,36 @@ func (c *Controller) DeleteVolume(ctx context.Context, id string) error {
 	if !errors.Is(err, backend.ErrInUse) && !errors.Is(err, backend.ErrBusy) {
 		return err
 	}
-	if held := c.awaitDetached(ctx, id); held != nil {
-		return held
+	if err := c.awaitDetached(ctx, id); err != nil {
+		return err
 	}
 	return c.cloud.DeleteVolume(ctx, id)
 }
 
 // awaitDetached waits for a volume whose attachments are all ending.
 func (c *Controller) awaitDetached(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, detachPatience)
+	ctx, cancel := context.WithTimeout(ctx, detachTimeout)
 	defer cancel()
-	var holders []string
-	held := func() error {
-		return fmt.Errorf("%w: volume %s is attached to %s; detach it first", backend.ErrInUse, id, strings.Join(holders, ", "))
+	var instances []string
+	inUse := func() error {
+		return fmt.Errorf("%w: volume %s is attached to %s; detach it first", backend.ErrInUse, id, strings.Join(instances, ", "))
 	}
 	_, err := c.cloud.WaitVolume(ctx, id, cloud.Expect{Kind: "detach", Since: longAgo(time.Now())}, func(v cloud.Volume, found bool) (bool, error) {
-		holders = nil
+		instances = nil
 		leaving := true
 		for _, a := range v.Attachments {
 			if a.State != cloud.Detached {
-				holders = append(holders, a.InstanceID+" ("+a.State+")")
+				instances = append(instances, a.InstanceID+" ("+a.State+")")
 				leaving = leaving && a.State == cloud.Detaching
 			}
 		}
-		if len(holders) > 0 && !leaving {
-			return false, held()
+		if len(instances) > 0 && !leaving {
+			return false, inUse()
 		}
-		return !found || len(holders) == 0, nil
+		return !found || len(instances) == 0, nil
 	})
-	if err != nil && len(holders) > 0 && !errors.Is(err, backend.ErrInUse) {
-		return held()
+	if err != nil && len(instances) > 0 && !errors.Is(err, backend.ErrInUse) {
+		return inUse()
 	}
 	return err
 }

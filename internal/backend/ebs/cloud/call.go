@@ -20,11 +20,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// class says how often an action may be sent.
+// class determines how often an action may be sent.
 type class int
 
 const (
-	// free: a read, or a creation that its token protects. Repeated as often as needed.
+	// free: a read, or a creation with a client token. Repeated without a limit.
 	free class = iota
 	// again: two calls have the effect of one, but the second may fail with "already".
 	// Repeated; errors after a lost answer are Uncertain.
@@ -32,9 +32,9 @@ const (
 	// once: two calls have two effects. Repeated only if the first certainly had no
 	// effect.
 	once
-	// outlivesCaller: as again, and a request under way is not cancelled as soon as its
-	// caller leaves. EC2 executes it nevertheless, perhaps after the describe of the
-	// next caller, so its answer is waited for.
+	// outlivesCaller: as again, and the end of the caller's context does not cancel a
+	// request under way at once. EC2 executes it nevertheless, perhaps after the describe
+	// of the next caller, so the client waits for its answer.
 	outlivesCaller
 )
 
@@ -50,18 +50,18 @@ const (
 	retryLongest = 5 * time.Second
 )
 
-// operation is what is done, for errors, pace and metrics.
+// operation describes a call, for errors, pace and metrics.
 type operation struct {
 	action   string
-	resource string // what it is done to, as an error names it
+	resource string // as an error names it
 	class    class
 }
 
-// send is one action of the SDK's client.
+// send is an action of the SDK's client.
 type send[I, O any] func(context.Context, *I, ...func(*ec2.Options)) (*O, error)
 
-// call does an action at its pace and repeats it, as its class allows, until
-// EC2 answers. The context is the only limit. Errors are *Error.
+// call sends an action at its pace and repeats it, as its class allows, until EC2
+// answers. The context is the only limit. Errors are *Error.
 func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O], in *I) (*O, error) {
 	var last *Error
 	var t *ticket
@@ -78,7 +78,7 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 		if err == nil && out == nil {
 			err = errors.New("the answer is empty")
 		}
-		failed, kind := judge(op, err)
+		failed, kind := classify(op, err)
 		c.pace.done(t, kind)
 		c.observed(ctx, op.action, began, failed, kind)
 		if failed == nil {
@@ -94,7 +94,7 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 		}
 		last = failed
 		if kind == throttled && !c.pace.off {
-			continue // the pace says when
+			continue // the pace decides when
 		}
 		if err := concurrency.Sleep(ctx, delay(kind, attempt)); err != nil {
 			return nil, interrupted(ctx, op, last, lost && op.class != free, "it waited to try again")
@@ -132,15 +132,15 @@ func interrupted(ctx context.Context, op operation, last *Error, uncertain bool,
 	return e
 }
 
-// outcome is what an attempt's error means for the next one.
+// outcome classifies an attempt by its effect on the next one.
 type outcome int
 
 const (
-	answered   outcome = iota // EC2 did it, or refused for a reason that stays
-	throttled                 // too many calls; it was not executed
-	notSent                   // it never reached EC2
-	lostAnswer                // it may have been executed
-	staleAuth                 // not executed: credentials or clock may be right the next time
+	answered   outcome = iota // EC2 executed the call, or refused it for a reason that persists
+	throttled                 // too many calls: not executed
+	notSent                   // the call did not reach EC2
+	lostAnswer                // the call may have been executed
+	staleAuth                 // not executed; new credentials or a new clock reading may help
 )
 
 // mayRepeat reports whether an attempt with this outcome is followed by another.
@@ -165,8 +165,8 @@ func delay(kind outcome, attempt int) time.Duration {
 	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
 }
 
-// judge turns the SDK's error into ours and says what it means.
-func judge(op operation, err error) (*Error, outcome) {
+// classify converts the SDK's error and returns its outcome.
+func classify(op operation, err error) (*Error, outcome) {
 	if err == nil {
 		return nil, answered
 	}
@@ -180,17 +180,17 @@ func judge(op operation, err error) (*Error, outcome) {
 			e.RequestID, status = response.ServiceRequestID(), response.HTTPStatusCode()
 		}
 		e.sentinel = sentinelOf(e.Code, e.Message)
-		return e, e.judgeCode(status)
+		return e, e.classifyCode(status)
 	}
 	var identity *credentialsError
 	if errors.As(err, &identity) {
 		e.Message, e.sentinel = identity.Error(), backend.ErrCredentials
 		return e, answered
 	}
-	e.Message = plainly(err)
+	e.Message = withoutWrapping(err)
 	var unsent *smithy.InvalidParamsError
 	if errors.As(err, &unsent) {
-		return e, answered // the request was refused before it was sent: our fault
+		return e, answered // the SDK rejected the request: a fault of the driver
 	}
 	e.sentinel = backend.ErrUnavailable
 	if neverSent(err) {
@@ -199,8 +199,8 @@ func judge(op operation, err error) (*Error, outcome) {
 	return e, lostAnswer
 }
 
-// judgeCode is what EC2's code means for the next attempt.
-func (e *Error) judgeCode(status int) outcome {
+// classifyCode returns the outcome by EC2's code and the HTTP status.
+func (e *Error) classifyCode(status int) outcome {
 	switch e.Code {
 	case "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
 		"RequestThrottledException", "TooManyRequestsException", "EC2ThrottledException", "BandwidthLimitExceeded",
@@ -209,7 +209,8 @@ func (e *Error) judgeCode(status int) outcome {
 		return throttled
 	case "RequestExpired", "RequestTimeTooSkewed", "RequestInTheFuture", "ExpiredToken", "ExpiredTokenException":
 		return staleAuth
-	case "InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException":
+	case "InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable",
+		"RequestTimeout", "RequestTimeoutException":
 		return lostAnswer
 	}
 	if _, known := rowOf(e.Code); !known && status >= 500 {
@@ -232,8 +233,8 @@ func neverSent(err error) bool {
 	return false
 }
 
-// plainly is the error without the SDK's wrapping.
-func plainly(err error) string {
+// withoutWrapping returns the text of an error without the SDK's wrapping.
+func withoutWrapping(err error) string {
 	var send *smithyhttp.RequestSendError
 	var op *smithy.OperationError
 	switch {

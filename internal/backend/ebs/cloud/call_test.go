@@ -197,7 +197,7 @@ func TestAnswers_mayBeEmpty(t *testing.T) {
 			func() error { _, err := r.InstanceType(ctx, "m5.large"); return err },
 			func() error { _, err := r.CreateVolume(ctx, small("a")); return err },
 			func() error {
-				_, err := r.CopyVolume(ctx, CopyVolumeInput{SourceVolumeID: vol, ClientToken: "t"})
+				_, err := r.CreateVolume(ctx, CreateVolumeInput{SourceVolumeID: vol, ClientToken: "t"})
 				return err
 			},
 			func() error { _, err := r.CreateSnapshot(ctx, CreateSnapshotInput{VolumeID: vol}); return err },
@@ -215,8 +215,8 @@ func TestAnswers_mayBeEmpty(t *testing.T) {
 			func() error { _, _, err := r.LockOf(ctx, snap); return err },
 			func() error { _, err := r.FastRestores(ctx, snap); return err },
 			func() error { _, err := r.Zones(ctx); return err },
-			func() error { _, _, err := r.ListVolumes(ctx, "", 0); return err },
-			func() error { _, _, err := r.ListSnapshots(ctx, SnapshotQuery{}, "", 0); return err },
+			func() error { _, err := r.ListVolumes(ctx); return err },
+			func() error { _, err := r.ListSnapshots(ctx, ""); return err },
 			func() error {
 				_, err := r.AttachVolume(ctx, AttachInput{VolumeID: vol, InstanceID: i, Device: device(0)})
 				return err

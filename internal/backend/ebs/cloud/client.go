@@ -28,42 +28,41 @@ const (
 	ManagedTag = "ebs.csi.aws.com/cluster"
 )
 
-// Options configure a Client. The zero value takes everything from the
-// environment, as AWS's own tools do.
+// Options configure a Client. The zero value reads all settings from the environment, as
+// AWS's tools do.
 type Options struct {
-	// Endpoint of EC2; AWS_EC2_ENDPOINT and AWS_ENDPOINT_URL_EC2 when empty.
+	// Endpoint of EC2; if empty, AWS_EC2_ENDPOINT, then AWS_ENDPOINT_URL_EC2.
 	Endpoint string
-	// Region; AWS_REGION, then the instance metadata service when empty.
+	// Region; if empty, AWS_REGION, then the instance metadata service.
 	Region string
-	// FindRegion is asked when the instance metadata service does not answer; may
-	// be nil.
+	// FindRegion is called if the instance metadata service does not answer; may be nil.
 	FindRegion func(context.Context) (string, error)
-	// HTTPClient does the requests to EC2; nil means a client of its own.
+	// HTTPClient sends the requests to EC2; nil means a new client.
 	HTTPClient interface {
 		Do(*http.Request) (*http.Response, error)
 	}
-	// Credentials; the usual chain of AWS's SDKs when nil. See StaticCredentials.
+	// Credentials; nil means the usual chain of AWS's SDKs. See StaticCredentials.
 	Credentials aws.CredentialsProvider
 	// UserAgent is added to the SDK's, such as holdfast/1.2.
 	UserAgent  string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Pacing     PacingOptions
-	// Lag is how long EC2's describes may lag behind its answers; 10 s when 0.
-	// Until then a describe is not believed that contradicts an answer.
+	// Lag is how long EC2's describes may lag behind its answers; 0 means 10 s. Until
+	// then, an answer replaces a describe that contradicts it.
 	Lag time.Duration
-	// FirstPoll is how long after its start a transition is polled first; EC2's
-	// usual time for its kind when 0.
+	// FirstPoll is how long after its start a transition is polled first; 0 means EC2's
+	// usual time for its kind.
 	FirstPoll time.Duration
 }
 
-// PacingOptions say how the client slows down for EC2's limits.
+// PacingOptions configure how the client slows down for EC2's limits.
 type PacingOptions struct {
-	// Off sends every call at once, and so leaves the pace to EC2's throttling.
+	// Off sends every call at once; only EC2's throttling then limits the rate.
 	Off bool
 }
 
-// Client speaks to EC2. It is safe for concurrent use.
+// Client calls EC2. It is safe for concurrent use.
 type Client struct {
 	api         *ec2.Client
 	credentials *credentialsCache
@@ -107,7 +106,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		bursts:      new(concurrency.BurstDetector),
 	}
 	c.api = ec2.NewFromConfig(config.aws, func(e *ec2.Options) {
-		e.Retryer = aws.NopRetryer{} // repeating is ours, by class: see call
+		e.Retryer = aws.NopRetryer{} // call repeats, by class
 		e.HTTPClient = config.http
 		if endpoint := endpointOf(o); endpoint != "" {
 			e.BaseEndpoint = aws.String(endpoint)
@@ -124,13 +123,13 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Region is the region whose EC2 the client speaks to.
+// Region is the region of the EC2 endpoint.
 func (c *Client) Region() string { return c.region }
 
 // Lag is how long EC2's describes may lag behind its answers.
 func (c *Client) Lag() time.Duration { return c.memory.lag }
 
-// Close ends what runs in the background and every wait. It may be repeated.
+// Close ends all waits and background tasks. It may be called again.
 func (c *Client) Close() error {
 	c.closing.Do(func() {
 		c.cancel()
@@ -142,12 +141,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// endpointOf is the endpoint that was asked for; AWS_ENDPOINT_URL_EC2 is the SDK's own.
+// endpointOf is the configured endpoint. The SDK itself reads AWS_ENDPOINT_URL_EC2.
 func endpointOf(o Options) string {
 	return firstOf(o.Endpoint, os.Getenv("AWS_EC2_ENDPOINT"))
 }
 
-// userAgent adds product/version, or a bare word, to the SDK's.
+// userAgent adds product/version, or a word alone, to the SDK's user agent.
 func userAgent(name string) []func(*middlewareStack) error {
 	if name == "" {
 		return nil

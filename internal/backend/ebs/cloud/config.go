@@ -20,12 +20,12 @@ import (
 
 type middlewareStack = middleware.Stack
 
-// regionTimeout bounds the question to the instance metadata service: without
-// one, or behind a hop too many, it never answers.
+// regionTimeout bounds the request to the instance metadata service. It does not answer
+// if the machine has none, or if the hop limit is too small.
 const regionTimeout = 5 * time.Second
 
-// connections to EC2 that are kept; the standard of 10 would make a storm of
-// calls open and close them all the time.
+// connections is the number of idle connections to EC2. With the default of 10, a storm
+// of calls would open and close connections all the time.
 const connections = 128
 
 // configuration has the region, credentials and transport of a client.
@@ -66,8 +66,8 @@ func configure(ctx context.Context, o Options) (configuration, error) {
 	return c, nil
 }
 
-// findRegion asks the instance metadata service, and then the other source if
-// there is one.
+// findRegion asks the instance metadata service, and if that fails the other source,
+// which may be nil.
 func findRegion(ctx context.Context, other func(context.Context) (string, error)) (string, error) {
 	region, err := regionOfInstance(ctx)
 	if err == nil || other == nil {
@@ -78,7 +78,7 @@ func findRegion(ctx context.Context, other func(context.Context) (string, error)
 		failed = errors.New("it has no label topology.kubernetes.io/region")
 	}
 	if failed != nil {
-		return "", fmt.Errorf("%w; the Node object does not help: %w", err, failed)
+		return "", fmt.Errorf("%w; the Node object has no region either: %w", err, failed)
 	}
 	return region, nil
 }
@@ -101,7 +101,7 @@ func regionOfInstance(ctx context.Context) (string, error) {
 	return answer.Region, nil
 }
 
-// StaticCredentials are credentials given as they are, for tests and emulators.
+// StaticCredentials are fixed credentials, for tests and emulators.
 func StaticCredentials(id, secret string) aws.CredentialsProvider {
 	return credentials.NewStaticCredentialsProvider(id, secret, "")
 }
@@ -109,11 +109,11 @@ func StaticCredentials(id, secret string) aws.CredentialsProvider {
 // credentialsCache returns credentials and marks its failures as credentialsError.
 type credentialsCache struct{ inner aws.CredentialsProvider }
 
-// credentialsError: there are no credentials to sign a call with.
+// credentialsError reports that no credentials are available to sign a call.
 type credentialsError struct{ cause error }
 
 func (e *credentialsError) Error() string {
-	return "there are no AWS credentials: " + e.cause.Error() + "; " + credentialsAdvice
+	return "no AWS credentials: " + e.cause.Error() + "; " + credentialsAdvice
 }
 
 func (e *credentialsError) Unwrap() error { return e.cause }

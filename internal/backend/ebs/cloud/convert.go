@@ -9,8 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-// Every field of EC2's answers may be absent: a missing one becomes the
-// zero value, never a nil pointer that is followed.
+// Every field of EC2's answers may be absent. An absent one becomes the zero value.
 
 func toVolume(v types.Volume) Volume {
 	out := Volume{
@@ -184,8 +183,8 @@ func toTags(tags []types.Tag) map[string]string {
 	return out
 }
 
-// fromTags returns the tags in the order of their keys, so that a repeated call is
-// the same byte for byte.
+// fromTags returns the tags sorted by key, so that a repeated call is byte for byte the
+// same.
 func fromTags(tags map[string]string) []types.Tag {
 	out := make([]types.Tag, 0, len(tags))
 	for k, v := range tags {
@@ -195,7 +194,7 @@ func fromTags(tags map[string]string) []types.Tag {
 	return out
 }
 
-// taggedAs returns tags for the creation of a resource; nil if there are none.
+// taggedAs returns the tags of a resource to create, nil without tags.
 func taggedAs(kind types.ResourceType, tags map[string]string) []types.TagSpecification {
 	if len(tags) == 0 {
 		return nil
@@ -203,7 +202,7 @@ func taggedAs(kind types.ResourceType, tags map[string]string) []types.TagSpecif
 	return []types.TagSpecification{{ResourceType: kind, Tags: fromTags(tags)}}
 }
 
-// unlessZero returns nil for the zero value, so that EC2 uses its default.
+// unlessZero returns nil for the zero value, for which EC2 uses its default.
 func unlessZero[T comparable](v T) *T {
 	var zero T
 	if v == zero {

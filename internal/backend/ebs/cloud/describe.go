@@ -1,8 +1,10 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,16 +16,7 @@ import (
 // pageSize is the largest number of items in one page of a describe.
 const pageSize = 500
 
-// about is a describe's operation; several keys are counted, not listed.
-func about(action, things string, keys []string) operation {
-	op := operation{action: action, class: free, resource: fmt.Sprintf("of %d %s", len(keys), things)}
-	if len(keys) == 1 {
-		op.resource = "of " + keys[0]
-	}
-	return op
-}
-
-// filter asks for any of the values, each meant literally.
+// filter matches any of the values, in which wildcards are escaped.
 func filter(name string, values ...string) []types.Filter {
 	literal := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`)
 	escaped := make([]string, len(values))
@@ -33,185 +26,164 @@ func filter(name string, values ...string) []types.Filter {
 	return []types.Filter{{Name: aws.String(name), Values: escaped}}
 }
 
-// pages calls ask for each page.
-func pages(ask func(token *string) (next *string, err error)) error {
-	var token *string
+// pages does a describe until read has read all its pages. token is the input's token,
+// and read returns that of the next page.
+func pages[I, O any](ctx context.Context, c *Client, op operation, do send[I, O], in *I, token **string, read func(*O) *string) error {
 	for {
-		next, err := ask(token)
-		if err != nil || aws.ToString(next) == "" {
-			return err
-		}
-		token = next
-	}
-}
-
-// An empty list of IDs or values is not sent at all, and EC2 then describes
-// everything; so none of the functions below asks without any.
-
-func (c *Client) describeVolumes(ctx context.Context, ids []string) (map[string]Volume, error) {
-	out := map[string]Volume{}
-	err := c.volumePages(ctx, about("DescribeVolumes", "volumes", ids),
-		&ec2.DescribeVolumesInput{Filters: filter("volume-id", ids...), MaxResults: aws.Int32(pageSize)}, len(ids),
-		func(v Volume) { out[v.ID] = v })
-	return out, err
-}
-
-func (c *Client) describeVolumesByID(ctx context.Context, ids []string) (map[string]Volume, error) {
-	return byID(ctx, ids, func(ctx context.Context, ids []string) (map[string]Volume, error) {
-		out := map[string]Volume{}
-		err := c.volumePages(ctx, about("DescribeVolumes", "volumes", ids),
-			&ec2.DescribeVolumesInput{VolumeIds: ids}, len(ids), func(v Volume) { out[v.ID] = v })
-		return out, err
-	})
-}
-
-// describeVolumesNamed finds volumes by the names they were made for. Those
-// that this client has just made belong to the answer although tags, the last
-// thing to be visible, do not show them yet.
-func (c *Client) describeVolumesNamed(ctx context.Context, names []string) (map[string][]Volume, error) {
-	out := map[string][]Volume{}
-	err := c.volumePages(ctx, about("DescribeVolumes", "names", names),
-		&ec2.DescribeVolumesInput{Filters: filter("tag:"+NameTag, names...), MaxResults: aws.Int32(pageSize)}, len(names),
-		func(v Volume) { out[v.Tags[NameTag]] = append(out[v.Tags[NameTag]], v) })
-	if err != nil {
-		return nil, err
-	}
-	hidden := map[string]Volume{}
-	for _, made := range c.memory.recentVolumes(names) {
-		if !slices.ContainsFunc(out[made.Tags[NameTag]], func(v Volume) bool { return v.ID == made.ID }) {
-			hidden[made.ID] = made
-		}
-	}
-	if len(hidden) > 0 {
-		if err := c.addHidden(ctx, hidden, out); err != nil {
-			return nil, err
-		}
-	}
-	for _, volumes := range out {
-		slices.SortFunc(volumes, olderVolume)
-	}
-	return out, nil
-}
-
-// addHidden adds the volumes that were made and are not found by their names.
-func (c *Client) addHidden(ctx context.Context, hidden map[string]Volume, to map[string][]Volume) error {
-	ids := make([]string, 0, len(hidden))
-	for id := range hidden {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	shown := map[string]Volume{}
-	for chunk := range slices.Chunk(ids, filterLimit) {
-		part, err := c.describeVolumes(ctx, chunk)
+		out, err := call(ctx, c, op, do, in)
 		if err != nil {
 			return err
 		}
-		for id, v := range part {
-			shown[id] = v
+		if *token = read(out); aws.ToString(*token) == "" {
+			return nil
 		}
 	}
-	for _, id := range ids {
-		name := hidden[id].Tags[NameTag]
-		v, ok := shown[id]
-		if !ok {
-			v = hidden[id]
+}
+
+// pagesOf is pages for a describe by keys; an error counts several, and names one. EC2
+// takes an empty list of keys for everything, so that is not sent.
+func pagesOf[I, O any](ctx context.Context, c *Client, action, things string, keys []string, do send[I, O], in *I, token **string, read func(*O) *string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	op := operation{action: action, class: free, resource: fmt.Sprintf("of %d %s", len(keys), things)}
+	if len(keys) == 1 {
+		op.resource = "of " + keys[0]
+	}
+	return pages(ctx, c, op, do, in, token, read)
+}
+
+// eachVolume reads a page of volumes.
+func (c *Client) eachVolume(do func(Volume)) func(*ec2.DescribeVolumesOutput) *string {
+	return func(out *ec2.DescribeVolumesOutput) *string {
+		for _, v := range out.Volumes {
+			do(c.memory.seenVolume(toVolume(v)))
 		}
-		to[name] = append(to[name], v)
+		return out.NextToken
+	}
+}
+
+func (c *Client) describeVolumes(ctx context.Context, ids []string) (map[string]Volume, error) {
+	in := &ec2.DescribeVolumesInput{Filters: filter("volume-id", ids...), MaxResults: aws.Int32(pageSize)}
+	found := map[string]Volume{}
+	return found, pagesOf(ctx, c, "DescribeVolumes", "volumes", ids, c.api.DescribeVolumes, in, &in.NextToken,
+		c.eachVolume(func(v Volume) { found[v.ID] = v }))
+}
+
+func (c *Client) describeVolumesByID(ctx context.Context, ids []string) (map[string]Volume, error) {
+	in := &ec2.DescribeVolumesInput{VolumeIds: ids}
+	found := map[string]Volume{}
+	return found, pagesOf(ctx, c, "DescribeVolumes", "volumes", ids, c.api.DescribeVolumes, in, &in.NextToken,
+		c.eachVolume(func(v Volume) { found[v.ID] = v }))
+}
+
+// describeVolumesNamed finds volumes by their CSI names. The result includes the volumes
+// that this client has just created, although EC2 shows a new volume by its ID before it
+// finds it by its tags.
+func (c *Client) describeVolumesNamed(ctx context.Context, names []string) (map[string][]Volume, error) {
+	in := &ec2.DescribeVolumesInput{Filters: filter("tag:"+NameTag, names...), MaxResults: aws.Int32(pageSize)}
+	found := map[string][]Volume{}
+	err := pagesOf(ctx, c, "DescribeVolumes", "names", names, c.api.DescribeVolumes, in, &in.NextToken,
+		c.eachVolume(func(v Volume) { found[v.Tags[NameTag]] = append(found[v.Tags[NameTag]], v) }))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.addHidden(ctx, names, found); err != nil {
+		return nil, err
+	}
+	for _, volumes := range found {
+		slices.SortFunc(volumes, olderVolume)
+	}
+	return found, nil
+}
+
+// addHidden adds the volumes that this client has just made and a describe by their
+// names does not show.
+func (c *Client) addHidden(ctx context.Context, names []string, found map[string][]Volume) error {
+	hidden := map[string]Volume{}
+	for _, made := range c.memory.recentVolumes(names) {
+		if !slices.ContainsFunc(found[made.Tags[NameTag]], func(v Volume) bool { return v.ID == made.ID }) {
+			hidden[made.ID] = made
+		}
+	}
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(hidden)), filterLimit) {
+		shown, err := c.describeVolumes(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			v, ok := shown[id]
+			if !ok {
+				v = hidden[id]
+			}
+			name := hidden[id].Tags[NameTag]
+			found[name] = append(found[name], v)
+		}
 	}
 	return nil
 }
 
-// volumePages describes volumes; keys is how many are asked for.
-func (c *Client) volumePages(ctx context.Context, op operation, in *ec2.DescribeVolumesInput, keys int, each func(Volume)) error {
-	if keys == 0 {
-		return nil
-	}
-	return pages(func(token *string) (*string, error) {
-		in.NextToken = token
-		out, err := call(ctx, c, op, c.api.DescribeVolumes, in)
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range out.Volumes {
-			each(c.memory.seenVolume(toVolume(v)))
-		}
-		return out.NextToken, nil
-	})
+// ListVolumes lists the volumes that carry the driver's tag.
+func (c *Client) ListVolumes(ctx context.Context) ([]Volume, error) {
+	in := &ec2.DescribeVolumesInput{Filters: managed(), MaxResults: aws.Int32(pageSize)}
+	var all []Volume
+	op := operation{action: "DescribeVolumes", class: free}
+	err := pages(ctx, c, op, c.api.DescribeVolumes, in, &in.NextToken, c.eachVolume(func(v Volume) { all = append(all, v) }))
+	return all, err
 }
 
-func (c *Client) describeInstances(ctx context.Context, ids []string) (map[string]Instance, error) {
-	return c.instancePages(ctx, about("DescribeInstances", "instances", ids),
-		&ec2.DescribeInstancesInput{Filters: filter("instance-id", ids...), MaxResults: aws.Int32(pageSize)}, len(ids))
-}
+// managed is the filter for resources that carry the driver's tag.
+func managed() []types.Filter { return filter("tag:"+ManagedTag, "true") }
 
-func (c *Client) describeInstancesByID(ctx context.Context, ids []string) (map[string]Instance, error) {
-	return byID(ctx, ids, func(ctx context.Context, ids []string) (map[string]Instance, error) {
-		return c.instancePages(ctx, about("DescribeInstances", "instances", ids),
-			&ec2.DescribeInstancesInput{InstanceIds: ids}, len(ids))
-	})
-}
-
-func (c *Client) instancePages(ctx context.Context, op operation, in *ec2.DescribeInstancesInput, keys int) (map[string]Instance, error) {
-	found := map[string]Instance{}
-	if keys == 0 {
-		return found, nil
-	}
-	return found, pages(func(token *string) (*string, error) {
-		in.NextToken = token
-		out, err := call(ctx, c, op, c.api.DescribeInstances, in)
-		if err != nil {
-			return nil, err
-		}
+func readInstances(into map[string]Instance) func(*ec2.DescribeInstancesOutput) *string {
+	return func(out *ec2.DescribeInstancesOutput) *string {
 		for _, r := range out.Reservations {
 			for _, i := range r.Instances {
 				instance := toInstance(i)
-				found[instance.ID] = instance
+				into[instance.ID] = instance
 			}
 		}
-		return out.NextToken, nil
-	})
+		return out.NextToken
+	}
+}
+
+func (c *Client) describeInstances(ctx context.Context, ids []string) (map[string]Instance, error) {
+	in := &ec2.DescribeInstancesInput{Filters: filter("instance-id", ids...), MaxResults: aws.Int32(pageSize)}
+	found := map[string]Instance{}
+	return found, pagesOf(ctx, c, "DescribeInstances", "instances", ids, c.api.DescribeInstances, in, &in.NextToken, readInstances(found))
+}
+
+func (c *Client) describeInstancesByID(ctx context.Context, ids []string) (map[string]Instance, error) {
+	in := &ec2.DescribeInstancesInput{InstanceIds: ids}
+	found := map[string]Instance{}
+	return found, pagesOf(ctx, c, "DescribeInstances", "instances", ids, c.api.DescribeInstances, in, &in.NextToken, readInstances(found))
 }
 
 func (c *Client) describeInstanceTypes(ctx context.Context, names []string) (map[string]InstanceType, error) {
-	found := map[string]InstanceType{}
-	if len(names) == 0 {
-		return found, nil
-	}
 	in := &ec2.DescribeInstanceTypesInput{Filters: filter("instance-type", names...)}
-	return found, pages(func(token *string) (*string, error) {
-		in.NextToken = token
-		out, err := call(ctx, c, about("DescribeInstanceTypes", "types", names), c.api.DescribeInstanceTypes, in)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range out.InstanceTypes {
-			one := toInstanceType(t)
-			found[one.Name] = one
-		}
-		return out.NextToken, nil
-	})
+	found := map[string]InstanceType{}
+	return found, pagesOf(ctx, c, "DescribeInstanceTypes", "types", names, c.api.DescribeInstanceTypes, in, &in.NextToken,
+		func(out *ec2.DescribeInstanceTypesOutput) *string {
+			for _, t := range out.InstanceTypes {
+				found[string(t.InstanceType)] = toInstanceType(t)
+			}
+			return out.NextToken
+		})
 }
 
 func (c *Client) describeModifications(ctx context.Context, ids []string) (map[string]Modification, error) {
-	found := map[string]Modification{}
-	if len(ids) == 0 {
-		return found, nil
-	}
 	in := &ec2.DescribeVolumesModificationsInput{Filters: filter("volume-id", ids...), MaxResults: aws.Int32(pageSize)}
-	err := pages(func(token *string) (*string, error) {
-		in.NextToken = token
-		out, err := call(ctx, c, about("DescribeVolumesModifications", "volumes", ids), c.api.DescribeVolumesModifications, in)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range out.VolumesModifications {
-			one := toModification(m)
-			if known, has := found[one.VolumeID]; !has || one.Start.After(known.Start) {
-				found[one.VolumeID] = one
+	found := map[string]Modification{}
+	err := pagesOf(ctx, c, "DescribeVolumesModifications", "volumes", ids, c.api.DescribeVolumesModifications, in, &in.NextToken,
+		func(out *ec2.DescribeVolumesModificationsOutput) *string {
+			for _, m := range out.VolumesModifications {
+				one := toModification(m)
+				if known, has := found[one.VolumeID]; !has || one.Start.After(known.Start) {
+					found[one.VolumeID] = one
+				}
 			}
-		}
-		return out.NextToken, nil
-	})
+			return out.NextToken
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -225,22 +197,15 @@ func (c *Client) describeModifications(ctx context.Context, ids []string) (map[s
 }
 
 func (c *Client) describeStatuses(ctx context.Context, ids []string) (map[string]Status, error) {
-	return byID(ctx, ids, func(ctx context.Context, ids []string) (map[string]Status, error) {
-		found := map[string]Status{}
-		in := &ec2.DescribeVolumeStatusInput{VolumeIds: ids}
-		return found, pages(func(token *string) (*string, error) {
-			in.NextToken = token
-			out, err := call(ctx, c, about("DescribeVolumeStatus", "volumes", ids), c.api.DescribeVolumeStatus, in)
-			if err != nil {
-				return nil, err
-			}
+	in := &ec2.DescribeVolumeStatusInput{VolumeIds: ids}
+	found := map[string]Status{}
+	return found, pagesOf(ctx, c, "DescribeVolumeStatus", "volumes", ids, c.api.DescribeVolumeStatus, in, &in.NextToken,
+		func(out *ec2.DescribeVolumeStatusOutput) *string {
 			for _, s := range out.VolumeStatuses {
-				one := toStatus(s)
-				found[one.VolumeID] = one
+				found[aws.ToString(s.VolumeId)] = toStatus(s)
 			}
-			return out.NextToken, nil
+			return out.NextToken
 		})
-	})
 }
 
 func (c *Client) describeZones(ctx context.Context, _ []string) (map[string][]Zone, error) {
@@ -257,10 +222,7 @@ func (c *Client) describeZones(ctx context.Context, _ []string) (map[string][]Zo
 	return map[string][]Zone{everyZone: zones}, nil
 }
 
-// olderVolume orders volumes by their creation.
+// olderVolume orders volumes by creation time.
 func olderVolume(a, b Volume) int {
-	if order := a.Created.Compare(b.Created); order != 0 {
-		return order
-	}
-	return strings.Compare(a.ID, b.ID)
+	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 }

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -9,112 +10,99 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 )
 
-// ownerSelf keeps describes of snapshots to the account's own; without it EC2
-// searches all public snapshots, too.
+// ownerSelf restricts describes to the account's own snapshots; without it EC2 also
+// searches all public snapshots.
 const ownerSelf = "self"
 
+// eachSnapshot reads a page of snapshots.
+func (c *Client) eachSnapshot(do func(Snapshot)) func(*ec2.DescribeSnapshotsOutput) *string {
+	return func(out *ec2.DescribeSnapshotsOutput) *string {
+		for _, s := range out.Snapshots {
+			if one, ok := c.memory.seenSnapshot(toSnapshot(s)); ok {
+				do(one)
+			}
+		}
+		return out.NextToken
+	}
+}
+
 func (c *Client) describeSnapshots(ctx context.Context, ids []string) (map[string]Snapshot, error) {
+	in := &ec2.DescribeSnapshotsInput{Filters: filter("snapshot-id", ids...), MaxResults: aws.Int32(pageSize)}
 	found := map[string]Snapshot{}
-	err := c.snapshotPages(ctx, about("DescribeSnapshots", "snapshots", ids),
-		&ec2.DescribeSnapshotsInput{Filters: filter("snapshot-id", ids...), MaxResults: aws.Int32(pageSize)}, len(ids),
-		func(s Snapshot) { found[s.ID] = s })
-	return found, err
+	return found, pagesOf(ctx, c, "DescribeSnapshots", "snapshots", ids, c.api.DescribeSnapshots, in, &in.NextToken,
+		c.eachSnapshot(func(s Snapshot) { found[s.ID] = s }))
 }
 
 func (c *Client) describeSnapshotsByID(ctx context.Context, ids []string) (map[string]Snapshot, error) {
-	return byID(ctx, ids, func(ctx context.Context, ids []string) (map[string]Snapshot, error) {
-		found := map[string]Snapshot{}
-		err := c.snapshotPages(ctx, about("DescribeSnapshots", "snapshots", ids),
-			&ec2.DescribeSnapshotsInput{SnapshotIds: ids}, len(ids), func(s Snapshot) { found[s.ID] = s })
-		return found, err
-	})
+	in := &ec2.DescribeSnapshotsInput{SnapshotIds: ids}
+	found := map[string]Snapshot{}
+	return found, pagesOf(ctx, c, "DescribeSnapshots", "snapshots", ids, c.api.DescribeSnapshots, in, &in.NextToken,
+		c.eachSnapshot(func(s Snapshot) { found[s.ID] = s }))
 }
 
-// describeSnapshotsNamed finds snapshots by their CSI names, with those that this
-// client has just taken; see describeVolumesNamed.
+// describeSnapshotsNamed finds snapshots by their CSI names, with those that this client
+// has just created; see describeVolumesNamed.
 func (c *Client) describeSnapshotsNamed(ctx context.Context, names []string) (map[string][]Snapshot, error) {
-	out := map[string][]Snapshot{}
-	err := c.snapshotPages(ctx, about("DescribeSnapshots", "names", names), &ec2.DescribeSnapshotsInput{
+	in := &ec2.DescribeSnapshotsInput{
 		OwnerIds: []string{ownerSelf}, Filters: filter("tag:"+SnapshotNameTag, names...), MaxResults: aws.Int32(pageSize),
-	}, len(names), func(s Snapshot) { out[s.Tags[SnapshotNameTag]] = append(out[s.Tags[SnapshotNameTag]], s) })
+	}
+	found := map[string][]Snapshot{}
+	err := pagesOf(ctx, c, "DescribeSnapshots", "names", names, c.api.DescribeSnapshots, in, &in.NextToken,
+		c.eachSnapshot(func(s Snapshot) { found[s.Tags[SnapshotNameTag]] = append(found[s.Tags[SnapshotNameTag]], s) }))
 	if err != nil {
 		return nil, err
 	}
 	for _, made := range c.memory.recentSnapshots(names) {
 		name := made.Tags[SnapshotNameTag]
-		if !slices.ContainsFunc(out[name], func(s Snapshot) bool { return s.ID == made.ID }) {
-			out[name] = append(out[name], made)
+		if !slices.ContainsFunc(found[name], func(s Snapshot) bool { return s.ID == made.ID }) {
+			found[name] = append(found[name], made)
 		}
 	}
-	for _, snapshots := range out {
+	for _, snapshots := range found {
 		slices.SortFunc(snapshots, olderSnapshot)
 	}
-	return out, nil
+	return found, nil
 }
 
-// snapshotPages describes snapshots; keys is how many are asked for.
-func (c *Client) snapshotPages(ctx context.Context, op operation, in *ec2.DescribeSnapshotsInput, keys int, each func(Snapshot)) error {
-	if keys == 0 {
-		return nil
+// ListSnapshots lists the account's own snapshots that carry the driver's tag, of one
+// volume or of all if volumeID is "".
+func (c *Client) ListSnapshots(ctx context.Context, volumeID string) ([]Snapshot, error) {
+	in := &ec2.DescribeSnapshotsInput{OwnerIds: []string{ownerSelf}, Filters: managed(), MaxResults: aws.Int32(pageSize)}
+	if volumeID != "" {
+		in.Filters = append(in.Filters, filter("volume-id", volumeID)...)
 	}
-	return pages(func(token *string) (*string, error) {
-		in.NextToken = token
-		out, err := call(ctx, c, op, c.api.DescribeSnapshots, in)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range out.Snapshots {
-			if one, ok := c.memory.seenSnapshot(toSnapshot(s)); ok {
-				each(one)
-			}
-		}
-		return out.NextToken, nil
-	})
+	var all []Snapshot
+	op := operation{action: "DescribeSnapshots", class: free}
+	err := pages(ctx, c, op, c.api.DescribeSnapshots, in, &in.NextToken, c.eachSnapshot(func(s Snapshot) { all = append(all, s) }))
+	return all, err
 }
 
 func (c *Client) describeFastRestores(ctx context.Context, ids []string) (map[string][]FastRestore, error) {
-	found := map[string][]FastRestore{}
-	if len(ids) == 0 {
-		return found, nil
-	}
 	in := &ec2.DescribeFastSnapshotRestoresInput{Filters: filter("snapshot-id", ids...), MaxResults: aws.Int32(filterLimit)}
-	return found, pages(func(token *string) (*string, error) {
-		in.NextToken = token
-		out, err := call(ctx, c, about("DescribeFastSnapshotRestores", "snapshots", ids), c.api.DescribeFastSnapshotRestores, in)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range out.FastSnapshotRestores {
-			one := toFastRestore(f)
-			found[one.SnapshotID] = append(found[one.SnapshotID], one)
-		}
-		return out.NextToken, nil
-	})
+	found := map[string][]FastRestore{}
+	return found, pagesOf(ctx, c, "DescribeFastSnapshotRestores", "snapshots", ids, c.api.DescribeFastSnapshotRestores, in, &in.NextToken,
+		func(out *ec2.DescribeFastSnapshotRestoresOutput) *string {
+			for _, f := range out.FastSnapshotRestores {
+				one := toFastRestore(f)
+				found[one.SnapshotID] = append(found[one.SnapshotID], one)
+			}
+			return out.NextToken
+		})
 }
 
 func (c *Client) describeLocks(ctx context.Context, ids []string) (map[string]Lock, error) {
-	return byID(ctx, ids, func(ctx context.Context, ids []string) (map[string]Lock, error) {
-		found := map[string]Lock{}
-		in := &ec2.DescribeLockedSnapshotsInput{SnapshotIds: ids}
-		return found, pages(func(token *string) (*string, error) {
-			in.NextToken = token
-			out, err := call(ctx, c, about("DescribeLockedSnapshots", "snapshots", ids), c.api.DescribeLockedSnapshots, in)
-			if err != nil {
-				return nil, err
-			}
+	in := &ec2.DescribeLockedSnapshotsInput{SnapshotIds: ids}
+	found := map[string]Lock{}
+	return found, pagesOf(ctx, c, "DescribeLockedSnapshots", "snapshots", ids, c.api.DescribeLockedSnapshots, in, &in.NextToken,
+		func(out *ec2.DescribeLockedSnapshotsOutput) *string {
 			for _, l := range out.Snapshots {
-				one := toLock(l)
-				found[one.SnapshotID] = one
+				found[aws.ToString(l.SnapshotId)] = toLock(l)
 			}
-			return out.NextToken, nil
+			return out.NextToken
 		})
-	})
 }
 
-// olderSnapshot orders snapshots by their time.
+// olderSnapshot orders snapshots by start time.
 func olderSnapshot(a, b Snapshot) int {
-	if order := a.Started.Compare(b.Started); order != 0 {
-		return order
-	}
-	return strings.Compare(a.ID, b.ID)
+	return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
 }

@@ -14,18 +14,18 @@ import (
 type Error struct {
 	// Action of EC2, such as AttachVolume.
 	Action string
-	// Code is EC2's, such as IncorrectState; "" when EC2 did not answer.
+	// Code is EC2's, such as IncorrectState; "" if EC2 did not answer.
 	Code, Message, RequestID string
-	// Uncertain: the call may have had its effect, because an answer was lost. The
-	// caller describes the resource before it repeats the call.
+	// Uncertain reports that an answer was lost, so that the call may have had its effect.
+	// The caller describes the resource before it repeats the call.
 	Uncertain bool
 
-	resource string // what the call was about
-	sentinel error  // nil: a fault of the driver, or an unknown code
+	resource string // of the call
+	sentinel error  // nil for a fault of the driver and for an unknown code
 	ended    error  // the context's error, or nil
 }
 
-// Error names action, resource, EC2's answer and the next step.
+// Error names the action, the resource, EC2's answer and the next action.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Action)
@@ -69,15 +69,15 @@ func Code(err error) string {
 	return ""
 }
 
-// Uncertain reports whether a call that failed may have had its effect. Only an
-// answer of EC2 excludes that.
+// Uncertain reports whether a failed call may have had its effect. Only an answer of EC2
+// excludes that.
 func Uncertain(err error) bool {
 	var e *Error
 	return err != nil && (!errors.As(err, &e) || e.Uncertain)
 }
 
-// DeviceNameTaken reports whether AttachVolume failed for its device name, so
-// that another name may do.
+// DeviceNameTaken reports whether AttachVolume failed because of its device name, so that
+// another name may succeed.
 func DeviceNameTaken(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -92,41 +92,40 @@ func DeviceNameTaken(err error) bool {
 	return false
 }
 
-// TokenSpent reports whether a client token belongs to a resource that was
-// deleted, or that never came to be, so that the next token may do. The same
-// code without that text means that the token's volume lives and differs.
+// TokenSpent reports whether a client token belongs to a resource that was deleted or
+// whose creation failed, so that the next token may succeed. The same code without that
+// text means that the token's volume exists and differs from the request.
 func TokenSpent(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == "IdempotentParameterMismatch" &&
 		(strings.Contains(e.Message, "deleted") || strings.Contains(e.Message, "no longer exist"))
 }
 
-// row is a line of the table: the meaning of a code, and the advice for it.
+// row has the sentinel of a code and the advice for it.
 type row struct {
 	sentinel error
 	advice   string
 }
 
-// row finds the table's line for a code; a code may be there by its family, the
-// part up to the first dot.
+// rowOf finds the row of a code. The table may have the family of the code instead, the
+// part before the first dot.
 func rowOf(code string) (row, bool) {
-	if r, known := table()[code]; known {
+	if r, known := table[code]; known {
 		return r, true
 	}
 	family, _, has := strings.Cut(code, ".")
-	r, known := table()[family+".*"]
+	r, known := table[family+".*"]
 	return r, known && has
 }
 
-// outOfRange matches what EC2 says of a size, IOPS or throughput that is not
-// between its bounds.
+// outOfRange matches EC2's message for a size, IOPS or throughput outside its bounds.
 var outOfRange = regexp.MustCompile(`(?i)\b(volume of|size|iops|throughput)\b.*\b(maximum|minimum|at least|at most|between|too (high|low|small|large|big)|exceeds?|greater than|less than)\b`)
 
-// badID matches what EC2 says of an ID that it cannot read.
+// badID matches EC2's message for a malformed ID.
 var badID = regexp.MustCompile(`(?i)\b(volume|instance|snapshot)[ -]?ids?\b`)
 
-// sentinelOf is what a code means, by the table and, for codes that EC2 uses
-// for several things, by the message.
+// sentinelOf is the sentinel of a code by the table and, for codes that EC2 uses for
+// several faults, by the message.
 func sentinelOf(code, message string) error {
 	switch {
 	case code == "InvalidParameterValue" && outOfRange.MatchString(message):
@@ -134,7 +133,7 @@ func sentinelOf(code, message string) error {
 	case code == "InvalidParameterValue" && badID.MatchString(message):
 		return backend.ErrNotFound
 	case code == "InvalidParameterValue" && strings.Contains(message, "already in use"):
-		return nil // a device name: another is tried
+		return nil // a device name: the caller tries another
 	case code == "OperationNotPermitted" && strings.Contains(strings.ToLower(message), "managed"):
 		return backend.ErrPrecondition
 	}
@@ -142,7 +141,7 @@ func sentinelOf(code, message string) error {
 	return r.sentinel
 }
 
-// advice says what to do, where there is something to do.
+// advice is the next action, "" if the table has none.
 func (e *Error) advice() string {
 	switch {
 	case errors.Is(e.sentinel, backend.ErrDenied):
@@ -161,12 +160,12 @@ const (
 		"or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) and check that the machine's clock is right"
 )
 
-// permissionAdvice names the IAM action that is missing.
+// permissionAdvice names the missing IAM action.
 func (e *Error) permissionAdvice() string {
 	advice := "allow ec2:" + e.Action
 	switch e.Action {
 	case "CreateVolume", "CopyVolumes", "CreateSnapshot":
-		advice += " (and ec2:CreateTags upon it)"
+		advice += " (and ec2:CreateTags on it)"
 	}
 	if where := e.resource; where != "" {
 		advice += " on " + where
@@ -178,11 +177,11 @@ func (e *Error) permissionAdvice() string {
 	return advice
 }
 
-// missing is the error for a thing that a describe did not show.
+// missing is the error for a resource that a describe did not show.
 func missing(action, kind, id, code string) error {
 	return &Error{
 		Action: action, Code: code, resource: id,
-		Message:  fmt.Sprintf("there is no %s %s in this region", kind, id),
+		Message:  fmt.Sprintf("this region has no %s %s", kind, id),
 		sentinel: backend.ErrNotFound,
 	}
 }

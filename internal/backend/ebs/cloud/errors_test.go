@@ -51,7 +51,7 @@ func TestTable_everyCodeHasItsSentinel(t *testing.T) {
 			}
 		}
 	}
-	for code := range table() {
+	for code := range table {
 		if family, ok := strings.CutSuffix(code, "*"); ok {
 			code = family + "NotFound"
 			tested[code] = tested[code] || tested[family+"Disabled"]

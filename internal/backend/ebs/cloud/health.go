@@ -21,25 +21,25 @@ const (
 	checkUnhealthy = 30 * time.Second
 )
 
-// refusals is how many calls in a row are refused for their credentials, or do
-// not reach EC2, before that is the client's health.
+// refusals is how many consecutive calls must be refused for their credentials, or not
+// reach EC2, until the client is unhealthy.
 const refusals = 3
 
-// answerTime is within what EC2 answers when it is healthy: a caller that leaves
-// earlier does not count against EC2.
+// answerTime is the longest time that a healthy EC2 takes for an answer. If a caller
+// leaves earlier, the call does not count as a failure of EC2.
 const answerTime = 5 * time.Second
 
-// health is the state of EC2 as derived from the calls that are made anyway.
+// health is the state of EC2, derived from the calls of operations.
 type health struct {
 	problem atomic.Pointer[error]
 
 	mu     sync.Mutex
-	row    int       // calls in a row that speak against it
-	proven time.Time // when one last spoke for it
+	failed int       // consecutive calls that failed
+	proven time.Time // when a call last succeeded
 }
 
-// Health is nil when EC2 answers and accepts the credentials, as far as is
-// known; it costs no call.
+// Health is nil if EC2 answers and accepts the credentials, by the last calls. It makes
+// no call.
 func (c *Client) Health() error {
 	if problem := c.health.problem.Load(); problem != nil {
 		return *problem
@@ -53,17 +53,17 @@ func (h *health) note(failed *Error, kind outcome) {
 	against := failed != nil && (kind == notSent || errors.Is(failed, backend.ErrCredentials) ||
 		kind == lostAnswer && failed.Code == "")
 	if failed != nil && failed.Code == "" && !against {
-		return // a fault of ours says nothing about EC2
+		return // a fault of the driver does not show the state of EC2
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !against {
-		h.row, h.proven = 0, time.Now()
+		h.failed, h.proven = 0, time.Now()
 		h.problem.Store(nil)
 		return
 	}
-	h.row++
-	if h.row >= refusals {
+	h.failed++
+	if h.failed >= refusals {
 		h.unhealthy(failed)
 	}
 }
@@ -74,8 +74,8 @@ func (h *health) unhealthy(problem error) {
 	h.problem.Store(&wrapped)
 }
 
-// checkHealth asks EC2 at the start, and rarely after that, unless other calls
-// have shown how it is.
+// checkHealth calls EC2 at the start, and rarely after that, unless other calls show its
+// state.
 func (c *Client) checkHealth() {
 	for {
 		next := c.check()
@@ -85,7 +85,7 @@ func (c *Client) checkHealth() {
 	}
 }
 
-// check asks EC2 once, if there is need to, and says when to ask again.
+// check calls EC2 if no recent call shows its state. It returns when to check next.
 func (c *Client) check() time.Duration {
 	c.health.mu.Lock()
 	since := time.Since(c.health.proven)
@@ -98,12 +98,12 @@ func (c *Client) check() time.Duration {
 	began := time.Now()
 	op := operation{action: "DescribeAvailabilityZones"}
 	_, err := c.api.DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{DryRun: aws.Bool(true)})
-	failed, kind := judge(op, err)
+	failed, kind := classify(op, err)
 	if c.ctx.Err() != nil {
 		return 0
 	}
 	if failed != nil && failed.Code == "DryRunOperation" {
-		failed, kind = nil, answered // how a dry run says that it is allowed
+		failed, kind = nil, answered // the code of a dry run that is allowed
 	}
 	c.observed(c.ctx, op.action, began, failed, kind)
 	if failed != nil && !errors.Is(failed, backend.ErrDenied) && kind != throttled {

@@ -2,20 +2,24 @@ package cloud
 
 import "time"
 
-// CreateVolumeInput asks for a new volume. Zero values are left out of the
-// request, and EC2 takes its default.
+// CreateVolumeInput is a request for a new volume. Fields with the zero value are not
+// sent, and EC2 uses its defaults.
 type CreateVolumeInput struct {
-	// ClientToken makes the call repeatable: same token and parameters, same volume.
+	// ClientToken makes the call repeatable: the same token and parameters return the
+	// same volume.
 	ClientToken string
-	// Zone or ZoneID, one of them.
+	// Either Zone or ZoneID.
 	Zone, ZoneID string
 	Type         string
 	Size         int32 // GiB
 	IOPS         int32
 	Throughput   int32 // MiB/s
-	Encrypted    *bool // nil: as the account's default says
+	Encrypted    *bool // nil: the account's default
 	KMSKeyID     string
 	SnapshotID   string
+	// SourceVolumeID asks for a copy of that volume. A copy is in the zone of its source:
+	// zone, Outpost, snapshot and rate are not sent for it.
+	SourceVolumeID string
 	// InitializationRate of a restored volume, in MiB/s.
 	InitializationRate int32
 	MultiAttach        bool
@@ -23,28 +27,14 @@ type CreateVolumeInput struct {
 	Tags               map[string]string
 }
 
-// CopyVolumeInput asks for a copy of a volume in the same zone.
-type CopyVolumeInput struct {
-	ClientToken    string
-	SourceVolumeID string
-	Type           string
-	Size           int32 // GiB
-	IOPS           int32
-	Throughput     int32 // MiB/s
-	Encrypted      *bool
-	KMSKeyID       string
-	MultiAttach    bool
-	Tags           map[string]string
-}
-
-// AttachInput asks for an attachment under a device name.
+// AttachInput is a request for an attachment under a device name.
 type AttachInput struct {
 	VolumeID, InstanceID string
 	Device               string
 	Card                 *int32 // index of the EBS card, nil: EC2 chooses
 }
 
-// ModifyInput asks for a change; what is zero stays as it is.
+// ModifyInput is a request for a modification; fields with the zero value stay.
 type ModifyInput struct {
 	VolumeID   string
 	Type       string
@@ -53,14 +43,14 @@ type ModifyInput struct {
 	Throughput int32 // MiB/s
 }
 
-// CreateSnapshotInput asks for a snapshot of one volume. With OutpostARN it
-// stays on that Outpost.
+// CreateSnapshotInput is a request for a snapshot of one volume. With OutpostARN the
+// snapshot is stored on that Outpost.
 type CreateSnapshotInput struct {
 	VolumeID, Description, OutpostARN string
 	Tags                              map[string]string
 }
 
-// LockInput asks for a lock of a snapshot: for Duration days, or until Expires.
+// LockInput is a request to lock a snapshot for Duration days, or until Expires.
 type LockInput struct {
 	SnapshotID string
 	Mode       string // governance, compliance
@@ -69,16 +59,11 @@ type LockInput struct {
 	CoolOff    int32 // hours
 }
 
-// SnapshotQuery narrows ListSnapshots; empty fields match everything.
-type SnapshotQuery struct {
-	VolumeID string
-}
-
-// Expect describes a transition, so that a wait polls first when the transition has
-// probably ended.
+// Expect describes a transition, so that a wait sends its first poll when the transition
+// has probably ended.
 type Expect struct {
-	// Kind is what is under way ("create", "attach", "detach", "modify",
-	// "snapshot"). Anything else is polled at once.
+	// Kind of the transition ("create", "attach", "detach", "modify", "snapshot"). Other
+	// kinds are polled at once.
 	Kind string
 	// Since is when it began; zero means now.
 	Since time.Time

@@ -7,44 +7,30 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
 )
 
-// Pages as small as one item, although EC2 has none below five, and only
-// what is ours.
-func TestList_pagesOfEverySize(t *testing.T) {
+// All pages of EC2, and only what a driver made.
+func TestListVolumes_joinsPages(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
-		ids := r.made(t, 23)
+		ids := r.made(t, pageSize+1)
 		if _, err := r.CreateVolume(r.ctx, CreateVolumeInput{Zone: zone, Size: 1, Type: "gp3"}); err != nil {
 			t.Fatal(err)
 		}
-		slices.Sort(ids)
-		for _, limit := range []int{0, 1, 2, 3, 5, 7, 23, 100} {
-			var got []string
-			token := ""
-			for {
-				page, next, err := r.ListVolumes(r.ctx, token, limit)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if limit > 0 && len(page) > limit {
-					t.Errorf("a page of %d has %d", limit, len(page))
-				}
-				for _, v := range page {
-					got = append(got, v.ID)
-				}
-				if token = next; token == "" {
-					break
-				}
-			}
-			slices.Sort(got)
-			if !slices.Equal(got, ids) {
-				t.Errorf("pages of %d list %d volumes, want %d", limit, len(got), len(ids))
-			}
+		r.emu.Reset()
+		listed, err := r.ListVolumes(r.ctx)
+		var got []string
+		for _, v := range listed {
+			got = append(got, v.ID)
 		}
-		for _, token := range []string{"x", "!!", position{Token: "unknown", Size: 5}.String()} {
-			if _, _, err := r.ListVolumes(r.ctx, token, 5); !errors.Is(err, backend.ErrStaleToken) {
-				t.Errorf("token %q: %v", token, err)
-			}
+		slices.Sort(ids)
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, ids) || r.calls("DescribeVolumes") != 2 {
+			t.Errorf("%d calls list %d volumes, want %d: %v", r.calls("DescribeVolumes"), len(got), len(ids), err)
+		}
+		r.fault(t, ec2emu.Fault{Kind: ec2emu.FaultError, Action: "DescribeVolumes", Code: "InvalidPaginationToken", Status: 400, Skip: 1})
+		if listed, err := r.ListVolumes(r.ctx); !errors.Is(err, backend.ErrStaleToken) {
+			t.Errorf("with a token that EC2 has forgotten: %d volumes, %v", len(listed), err)
 		}
 	})
 }
@@ -68,11 +54,11 @@ func TestListSnapshots_onlyOurs(t *testing.T) {
 		if _, err := r.CreateSnapshot(r.ctx, CreateSnapshotInput{VolumeID: b.ID}); err != nil {
 			t.Fatal(err)
 		}
-		all, next, err := r.ListSnapshots(r.ctx, SnapshotQuery{}, "", 0)
-		if err != nil || next != "" || len(all) != 3 {
-			t.Errorf("%d snapshots, %q, %v", len(all), next, err)
+		all, err := r.ListSnapshots(r.ctx, "")
+		if err != nil || len(all) != 3 {
+			t.Errorf("%d snapshots, %v", len(all), err)
 		}
-		of, _, err := r.ListSnapshots(r.ctx, SnapshotQuery{VolumeID: b.ID}, "", 1)
+		of, err := r.ListSnapshots(r.ctx, b.ID)
 		if err != nil || len(of) != 1 || of[0].ID != ids[2] {
 			t.Errorf("%+v, %v", of, err)
 		}

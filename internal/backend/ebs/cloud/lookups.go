@@ -3,6 +3,7 @@ package cloud
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -10,14 +11,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// Keys of one describe. EC2 takes 200 values per filter and 100
-// instance types.
+// The most keys of one describe. EC2 accepts 200 values per filter and 100 instance
+// types.
 const (
 	filterLimit = 200
 	typeLimit   = 100
 )
 
-// How old answers about what hardly changes may get.
+// How long the answers about instance types and zones are cached.
 const (
 	typeLifetime = time.Hour
 	zoneLifetime = 10 * time.Minute
@@ -26,9 +27,9 @@ const (
 // everyZone is the only key that zones are looked up by.
 const everyZone = "zones"
 
-// lookups are the batchers, one per question. Those by filter never fail for a
-// missing ID; those by ID are asked about what a filter did not find, because
-// filters are the last to show what is new.
+// lookups are the batchers, one for each kind of describe. Those by filter do not fail
+// for a missing ID. Those by ID look up what a filter did not find, because EC2 shows a
+// new resource by its ID before it finds it by a filter.
 type lookups struct {
 	volumes, volumesByID     *concurrency.Batcher[string, Volume]
 	volumesNamed             *concurrency.Batcher[string, []Volume]
@@ -41,32 +42,32 @@ type lookups struct {
 	fastRestores             *concurrency.Batcher[string, []FastRestore]
 	locks                    *concurrency.Batcher[string, Lock]
 	zones                    *concurrency.Batcher[string, []Zone]
-	knownTypes               *kept[InstanceType]
-	knownZones               *kept[[]Zone]
+	// Cached answers. A missing resource is not cached.
+	knownTypes concurrency.Expiring[string, InstanceType]
+	knownZones concurrency.Expiring[string, []Zone]
 }
 
 func (c *Client) makeLookups() {
 	options := concurrency.BatchOptions{Limit: filterLimit, Bursts: c.bursts}
-	byID := options
-	byID.Split = isNotFound
+	split := options
+	split.Split = isNotFound
 	lasting := options
 	lasting.Join, lasting.Limit = true, typeLimit
 	l := &c.lookups
 	l.volumes = concurrency.NewBatcher(c.describeVolumes, options)
-	l.volumesByID = concurrency.NewBatcher(c.describeVolumesByID, byID)
+	l.volumesByID = concurrency.NewBatcher(byID(c.describeVolumesByID), split)
 	l.volumesNamed = concurrency.NewBatcher(c.describeVolumesNamed, options)
 	l.instances = concurrency.NewBatcher(c.describeInstances, options)
-	l.instancesByID = concurrency.NewBatcher(c.describeInstancesByID, byID)
+	l.instancesByID = concurrency.NewBatcher(byID(c.describeInstancesByID), split)
 	l.types = concurrency.NewBatcher(c.describeInstanceTypes, lasting)
 	l.modifications = concurrency.NewBatcher(c.describeModifications, options)
 	l.snapshots = concurrency.NewBatcher(c.describeSnapshots, options)
-	l.snapshotsByID = concurrency.NewBatcher(c.describeSnapshotsByID, byID)
+	l.snapshotsByID = concurrency.NewBatcher(byID(c.describeSnapshotsByID), split)
 	l.snapshotsNamed = concurrency.NewBatcher(c.describeSnapshotsNamed, options)
-	l.statuses = concurrency.NewBatcher(c.describeStatuses, byID)
+	l.statuses = concurrency.NewBatcher(byID(c.describeStatuses), split)
 	l.fastRestores = concurrency.NewBatcher(c.describeFastRestores, options)
-	l.locks = concurrency.NewBatcher(c.describeLocks, byID)
+	l.locks = concurrency.NewBatcher(byID(c.describeLocks), split)
 	l.zones = concurrency.NewBatcher(c.describeZones, lasting)
-	l.knownTypes, l.knownZones = newKept[InstanceType](typeLifetime), newKept[[]Zone](zoneLifetime)
 }
 
 func (c *Client) closeLookups() {
@@ -81,74 +82,36 @@ func (c *Client) closeLookups() {
 	all.Wait()
 }
 
-// kept are answers that may be used again until they expire. Their lifetime begins when
-// they are received and is never extended. Missing objects are not kept.
-type kept[V any] struct {
-	lifetime time.Duration
-	mu       sync.Mutex
-	values   map[string]keptValue[V]
-}
-
-type keptValue[V any] struct {
-	value V
-	until time.Time
-}
-
-func newKept[V any](lifetime time.Duration) *kept[V] {
-	return &kept[V]{lifetime: lifetime, values: map[string]keptValue[V]{}}
-}
-
-func (k *kept[V]) get(key string) (v V, ok bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	got, has := k.values[key]
-	if !has || !time.Now().Before(got.until) {
-		delete(k.values, key)
-		return v, false
-	}
-	return got.value, true
-}
-
-func (k *kept[V]) put(key string, v V) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.values[key] = keptValue[V]{v, time.Now().Add(k.lifetime)}
-}
-
 // isNotFound reports whether a describe by IDs failed for one that EC2 does not know.
 func isNotFound(err error) bool {
 	code := Code(err)
 	return strings.HasSuffix(code, ".NotFound") || strings.HasSuffix(code, ".Malformed")
 }
 
-// byID asks by IDs and leaves out those that EC2 says it does not know, so that
-// one bad ID does not fail the others. EC2 names them in its message;
-// otherwise the batcher finds them by halving.
-func byID[V any](ctx context.Context, ids []string, ask func(context.Context, []string) (map[string]V, error)) (map[string]V, error) {
-	for len(ids) > 0 {
-		values, err := ask(ctx, ids)
-		if err == nil || !isNotFound(err) {
-			return values, err
-		}
-		if len(ids) == 1 {
-			break
-		}
-		unknown := named(err)
-		var rest []string
-		for _, id := range ids {
-			if !unknown[id] {
-				rest = append(rest, id)
+// byID makes a describe by IDs omit those that do not exist, so that one bad ID does not
+// fail the others. EC2 names them in its message; otherwise the batcher finds them by
+// halving.
+func byID[V any](describe concurrency.Fetch[string, V]) concurrency.Fetch[string, V] {
+	return func(ctx context.Context, ids []string) (map[string]V, error) {
+		for {
+			values, err := describe(ctx, ids)
+			if err == nil || !isNotFound(err) {
+				return values, err
 			}
+			unknown := named(err)
+			rest := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return unknown[id] })
+			switch {
+			case len(ids) == 1 || len(rest) == 0:
+				return map[string]V{}, nil
+			case len(rest) == len(ids):
+				return nil, err
+			}
+			ids = rest
 		}
-		if len(rest) == len(ids) {
-			return nil, err
-		}
-		ids = rest
 	}
-	return map[string]V{}, nil
 }
 
-// named are the words of EC2's message, the IDs among them.
+// named are the words of EC2's message, with the IDs among them.
 func named(err error) map[string]bool {
 	words := map[string]bool{}
 	var e *Error

@@ -5,102 +5,86 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// memory has the recent calls and answers of this client. EC2 is eventually
-// consistent: for some seconds a describe may lack a new volume, or may show an
-// older state than an earlier describe. So a describe is corrected where it
-// contradicts what is certainly newer:
+// memory has the facts that follow from the recent calls and answers of this client. EC2
+// is eventually consistent: for some seconds a describe may lack a new volume, or may
+// show an older state than an earlier describe. So a describe is corrected if it
+// contradicts a newer fact:
 //
-//   - what this client made or deleted within the lag exists, or does not;
-//   - an answer to AttachVolume, DetachVolume or ModifyVolume is newer than a
-//     describe that still shows what was before;
-//   - a volume does not shrink, a creation, an attachment of a given start and a
-//     modification of a given start do not go back.
+//   - a resource that this client created within the lag exists, and one that it deleted
+//     does not;
+//   - an answer to AttachVolume, DetachVolume or ModifyVolume is newer than a describe
+//     that still shows the earlier state;
+//   - a volume does not shrink; a creation, an attachment with a given start and a
+//     modification with a given start do not return to an earlier state.
 //
-// Every fact is forgotten when the lag has passed since it became known: its expiry is
-// fixed then, so that repeated reads cannot keep it alive. After that EC2's answers are
-// used unchanged.
+// Every fact expires when the lag has passed since it became known. A read does not
+// extend that. After it, EC2's answers are used unchanged.
 type memory struct {
 	lag time.Duration
 
-	mu        sync.Mutex
-	volumes   map[string]*volumeFacts
-	snapshots map[string]*snapshotFacts
-	swept     time.Time
+	mu        sync.Mutex // guards the facts
+	volumes   concurrency.Expiring[string, *volumeFacts]
+	snapshots concurrency.Expiring[string, *snapshotFacts]
 }
 
-// volumeFacts are what is known of one volume. A fact that is older than the lag
-// does not count.
+// volumeFacts are the facts about one volume. A fact that is older than the lag is
+// ignored.
 type volumeFacts struct {
-	made      time.Time // when this client created it
-	answer    Volume    // of the creation
-	deleted   time.Time
-	created   time.Time // when it was first seen created
-	size      int32
-	sizeAt    time.Time
-	attached  map[string]*attachmentFact // by instance
-	change    Modification
-	changeAt  time.Time
-	forgotten time.Time
+	made     time.Time // when this client created it
+	answer   Volume    // of the creation
+	deleted  time.Time
+	created  time.Time // when it was first seen created
+	size     int32
+	sizeAt   time.Time
+	attached map[string]*attachmentFact // by instance
+	change   Modification
+	changeAt time.Time
 }
 
 // attachmentFact is the newest known state of an attachment.
 type attachmentFact struct {
 	Attachment
 	at     time.Time
-	absent int       // describes in a row that did not show it
-	began  time.Time // when AttachVolume was answered; zero: not by this client
+	absent int       // consecutive describes that did not show it
+	began  time.Time // when AttachVolume was answered; zero if this client did not call it
 }
 
 type snapshotFacts struct {
 	made, deleted time.Time
 	answer        Snapshot
 	ended         time.Time // when it was seen completed
-	forgotten     time.Time
 }
 
 func newMemory(lag time.Duration) *memory {
-	return &memory{lag: lag, volumes: map[string]*volumeFacts{}, snapshots: map[string]*snapshotFacts{}}
+	return &memory{lag: lag}
 }
 
-// valid reports whether something that became known then still counts.
+// valid reports whether a fact that became known at a time is not older than the lag.
 func (m *memory) valid(at time.Time) bool {
 	return !at.IsZero() && time.Since(at) < m.lag
 }
 
 // volume finds or makes the facts of a volume, and extends their lifetime.
 func (m *memory) volume(id string) *volumeFacts {
-	m.sweep()
-	f := m.volumes[id]
-	if f == nil {
+	f, ok := m.volumes.Get(id)
+	if !ok {
 		f = &volumeFacts{attached: map[string]*attachmentFact{}}
-		m.volumes[id] = f
 	}
-	f.forgotten = time.Now().Add(m.lag)
+	m.volumes.Set(id, f, m.lag)
 	return f
 }
 
 func (m *memory) snapshot(id string) *snapshotFacts {
-	m.sweep()
-	f := m.snapshots[id]
-	if f == nil {
+	f, ok := m.snapshots.Get(id)
+	if !ok {
 		f = new(snapshotFacts)
-		m.snapshots[id] = f
 	}
-	f.forgotten = time.Now().Add(m.lag)
+	m.snapshots.Set(id, f, m.lag)
 	return f
-}
-
-// sweep removes expired facts, at most once in a lag.
-func (m *memory) sweep() {
-	now := time.Now()
-	if now.Sub(m.swept) < m.lag {
-		return
-	}
-	m.swept = now
-	maps.DeleteFunc(m.volumes, func(_ string, f *volumeFacts) bool { return now.After(f.forgotten) })
-	maps.DeleteFunc(m.snapshots, func(_ string, f *snapshotFacts) bool { return now.After(f.forgotten) })
 }
 
 // madeVolume notes the answer to a creation.
@@ -164,23 +148,20 @@ func (m *memory) deletedSnapshot(id string) {
 func (m *memory) mayAppear(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if f := m.volumes[id]; f != nil {
+	if f, ok := m.volumes.Get(id); ok {
 		return m.valid(f.made) && f.deleted.IsZero()
 	}
-	if f := m.snapshots[id]; f != nil {
-		return m.valid(f.made) && f.deleted.IsZero()
-	}
-	return false
+	f, ok := m.snapshots.Get(id)
+	return ok && m.valid(f.made) && f.deleted.IsZero()
 }
 
 // recentVolumes are the answers to this client's own latest creations under the names.
 func (m *memory) recentVolumes(names []string) []Volume {
-	wanted := setOf(names)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Volume
-	for _, f := range m.volumes {
-		if wanted[f.answer.Tags[NameTag]] && m.valid(f.made) && f.deleted.IsZero() {
+	for _, f := range m.volumes.All() {
+		if slices.Contains(names, f.answer.Tags[NameTag]) && m.valid(f.made) && f.deleted.IsZero() {
 			out = append(out, f.answer.clone())
 		}
 	}
@@ -189,12 +170,11 @@ func (m *memory) recentVolumes(names []string) []Volume {
 
 // recentSnapshots are the same for snapshots.
 func (m *memory) recentSnapshots(names []string) []Snapshot {
-	wanted := setOf(names)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Snapshot
-	for _, f := range m.snapshots {
-		if wanted[f.answer.Tags[SnapshotNameTag]] && m.valid(f.made) && f.deleted.IsZero() {
+	for _, f := range m.snapshots.All() {
+		if slices.Contains(names, f.answer.Tags[SnapshotNameTag]) && m.valid(f.made) && f.deleted.IsZero() {
 			s := f.answer
 			s.Tags = maps.Clone(s.Tags)
 			out = append(out, s)
@@ -203,27 +183,20 @@ func (m *memory) recentSnapshots(names []string) []Snapshot {
 	return out
 }
 
-func setOf(names []string) map[string]bool {
-	set := make(map[string]bool, len(names))
-	for _, name := range names {
-		set[name] = true
-	}
-	return set
-}
-
-// seenVolume returns a described volume, corrected by newer facts, and records its
-// own.
+// seenVolume returns a described volume, corrected by newer facts, and records the new
+// facts that it shows.
 func (m *memory) seenVolume(v Volume) Volume {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := m.volumes[v.ID]
-	if f == nil {
+	f, ok := m.volumes.Get(v.ID)
+	if !ok {
 		return v
 	}
 	if f.size > v.Size && m.valid(f.sizeAt) {
 		v.Size = f.size
 	} else if v.Size > f.size {
 		f.size, f.sizeAt = v.Size, time.Now()
+		m.volume(v.ID)
 	}
 	m.seenAttachments(f, &v)
 	switch {
@@ -234,6 +207,7 @@ func (m *memory) seenVolume(v Volume) Volume {
 	case v.State == VolumeAvailable || v.State == VolumeInUse:
 		if f.created.IsZero() {
 			f.created = time.Now()
+			m.volume(v.ID)
 		}
 	}
 	if v.State == VolumeAvailable && len(v.Attachments) > 0 {
@@ -242,12 +216,12 @@ func (m *memory) seenVolume(v Volume) Volume {
 	return v
 }
 
-// seenChange is the newest modification of a volume, as described or as known better.
+// seenChange is the newest modification of a volume: the described or the recorded one.
 func (m *memory) seenChange(id string, seen Modification, found bool) (Modification, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := m.volumes[id]
-	if f == nil || !m.valid(f.changeAt) {
+	f, ok := m.volumes.Get(id)
+	if !ok || !m.valid(f.changeAt) {
 		return seen, found
 	}
 	known := f.change
@@ -260,13 +234,13 @@ func (m *memory) seenChange(id string, seen Modification, found bool) (Modificat
 	}
 	if changeRank(seen.State) > changeRank(known.State) || seen.Start.After(known.Start) {
 		f.changeAt = time.Now()
-		f.forgotten = f.changeAt.Add(m.lag)
+		m.volume(id)
 	}
 	f.change = seen
 	return seen, true
 }
 
-// inSeconds reports whether a time is another without its fraction of a second.
+// inSeconds reports whether t is the time of without its fraction of a second.
 func inSeconds(t, of time.Time) bool {
 	return t.Nanosecond() == 0 && t.Equal(of.Truncate(time.Second))
 }
@@ -281,12 +255,12 @@ func changeRank(state string) int {
 	return 2
 }
 
-// seenSnapshot is a described snapshot; false when this client has just deleted it.
+// seenSnapshot is a described snapshot; false if this client has just deleted it.
 func (m *memory) seenSnapshot(s Snapshot) (Snapshot, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := m.snapshots[s.ID]
-	if f == nil {
+	f, ok := m.snapshots.Get(s.ID)
+	if !ok {
 		return s, true
 	}
 	if m.valid(f.deleted) {
@@ -297,11 +271,12 @@ func (m *memory) seenSnapshot(s Snapshot) (Snapshot, bool) {
 		s.State, s.Progress = SnapshotCompleted, "100%"
 	case s.State == SnapshotCompleted && f.ended.IsZero():
 		f.ended = time.Now()
+		m.snapshot(s.ID)
 	}
 	return s, true
 }
 
-// clone is a volume that shares nothing with the original.
+// clone is a copy of a volume that shares no memory with it.
 func (v Volume) clone() Volume {
 	v.Tags = maps.Clone(v.Tags)
 	v.Attachments = slices.Clone(v.Attachments)

@@ -18,7 +18,7 @@ func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
 		if newer(a, fact.Attachment) {
 			if a.State != fact.State {
 				fact.at = time.Now()
-				f.forgotten = fact.at.Add(m.lag)
+				m.volume(v.ID)
 			}
 			fact.Attachment = a
 			continue

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics have the names and labels of the AWS EBS CSI driver, so that dashboards
-// and alerts for it keep working; the queues are ours.
+// metrics have the names and labels of the AWS EBS CSI driver, so that dashboards and
+// alerts for it keep working. Those of the queue have names of Holdfast.
 type metrics struct {
 	registerer prometheus.Registerer
 	duration   *prometheus.HistogramVec
@@ -22,12 +22,12 @@ func newMetrics(registerer prometheus.Registerer, pace *pacer) (*metrics, error)
 		registerer: registerer,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "aws_ebs_csi_api_request_duration_seconds",
-			Help:    "How long requests to EC2 took that succeeded, by action.",
+			Help:    "Duration of successful requests to EC2, by action.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"request"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aws_ebs_csi_api_request_errors_total",
-			Help: "Requests to EC2 that failed, by action and EC2's code; throttled ones are counted apart.",
+			Help: "Requests to EC2 that failed, by action and EC2's code, without throttled ones.",
 		}, []string{"request", "code"}),
 		throttles: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aws_ebs_csi_api_request_throttles_total",
@@ -62,7 +62,7 @@ func (m *metrics) close() {
 	}
 }
 
-// observed notes how a request went, for metrics and health.
+// observed records the outcome of a request, for metrics and health.
 func (c *Client) observed(ctx context.Context, action string, began time.Time, failed *Error, kind outcome) {
 	switch {
 	case kind == throttled:
@@ -81,7 +81,7 @@ func (c *Client) observed(ctx context.Context, action string, began time.Time, f
 	c.health.note(failed, kind)
 }
 
-// queueCollector reports how many calls wait in the queue, and the pace.
+// queueCollector reports the number of calls in the queue, and the pace.
 type queueCollector struct {
 	pace          *pacer
 	waiting, rate *prometheus.Desc

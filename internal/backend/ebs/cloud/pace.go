@@ -10,28 +10,27 @@ import (
 	"time"
 )
 
-// EC2 limits each action of an account and region by a token bucket
-// (EC2 developer guide, "Request throttling"). EC2 does not show
-// how many tokens are left, and other clients take tokens too, so that the pace of an
-// action is derived from its answers:
+// EC2 limits each action of an account and region by a token bucket (EC2 developer guide,
+// "Request throttling"). EC2 does not show the number of tokens, and other clients take
+// tokens too, so the pace of an action is derived from its answers:
 //
-//   - Until EC2 throttles it, an action is not paced. Calls go at once as long as
-//     EC2's usual bucket allows them; beyond that first a few and then many calls
-//     probe for more. A burst finds the end of the bucket with a few calls, and
-//     hardly waits if the bucket has none.
-//   - From then on calls take tokens from a bucket of our own. Its rate falls a
-//     little with each throttled call and comes back along a cubic curve that is
-//     flat around the rate that was too much, as TCP CUBIC does (RFC 9438).
-//   - The call that has waited longest goes first; a throttled call keeps its number.
+//   - An action is not paced until EC2 throttles it. EC2's usual bucket allows a burst of
+//     calls at once. Beyond it, first a few and then many calls probe whether EC2 accepts
+//     more. So a burst meets the end of the bucket with a few calls, and hardly waits if
+//     the bucket has no end.
+//   - From then on, calls take tokens from the client's own bucket. Each throttled call
+//     lowers its rate a little. The rate returns along a cubic curve that is flat around
+//     the rate that was too high, as in TCP CUBIC (RFC 9438).
+//   - The call that has waited longest is sent first; a throttled call keeps its number.
 const (
-	tries        = 5               // calls beyond the usual bucket that try whether there is more
-	trust        = 100             // calls beyond it that are let through when those went well
-	trustMore    = 4               // times as many as went well, after that
-	slightly     = 0.92            // what is left of the rate after a throttled call
-	much         = 0.7             // and when the last one is not long ago
-	recently     = 5 * time.Second // what "not long ago" is
+	tries        = 5               // calls beyond the usual bucket that probe
+	trust        = 100             // calls beyond it, after these succeeded
+	trustMore    = 4               // factor by which the calls beyond it grow, after that
+	slightly     = 0.92            // factor of the rate after a throttled call
+	much         = 0.7             // factor if the rate was lowered recently
+	recently     = 5 * time.Second // the time that counts as recently
 	firstReturn  = 20 * time.Second
-	laterReturn  = 60 * time.Second // until the rate is back where it was too high
+	laterReturn  = 60 * time.Second // until the rate is again the one that was too high
 	lowestRate   = 0.1              // calls per second
 	goodputSpan  = 30 * time.Second
 	unpacedAfter = 10 * time.Minute // without a throttled call
@@ -40,8 +39,8 @@ const (
 // bucket is EC2's default for an action: burst, and refill per second.
 type bucket struct{ burst, rate float64 }
 
-// bucketOf is the published default of an action. It only seeds the first rate
-// after a first throttled call, and bounds what is saved up.
+// bucketOf is the published default of an action. It is the first rate after the first
+// throttled call, and bounds the saved tokens.
 func bucketOf(action string) bucket {
 	switch action {
 	case "CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot":
@@ -63,7 +62,7 @@ type pacer struct {
 	actions map[string]*pace
 }
 
-// pace is that of one action; the pacer's lock guards it.
+// pace is the pace of one action; the pacer's lock guards it.
 type pace struct {
 	action  string
 	seed    bucket
@@ -72,25 +71,25 @@ type pace struct {
 
 	underWay int
 
-	usual   float64 // tokens that EC2's usual bucket has left; below 0: beyond it
+	usual   float64 // tokens in EC2's usual bucket; below 0: calls beyond it
 	usualAt time.Time
-	proven  float64 // how far beyond calls went well
-	tried   float64 // how far beyond a call went well that is not proven yet
-	trying  int     // calls under way that went further than is proven
+	proven  float64 // how far beyond the usual bucket calls succeeded
+	tried   float64 // the same for calls that other probes do not confirm yet
+	trying  int     // calls under way beyond the proven number
 
 	paced     bool
-	rate, top float64       // after the last throttled call, and what was too much
+	rate, top float64       // after the last throttled call, and the rate that was too high
 	back      time.Duration // until the rate is top again
 	grown     time.Duration // how long calls waited since; the rate grows by it
 	tokens    float64
 	filled    time.Time   // when tokens were last added
 	lowered   time.Time   // when the rate was last lowered
-	passed    int         // calls that went well since then
-	success   []time.Time // of the last calls that went well while not paced
+	passed    int         // calls that succeeded since then
+	success   []time.Time // of the last calls that succeeded while not paced
 	timer     *time.Timer
 }
 
-// goodputMost bounds what is remembered about successful calls.
+// goodputMost bounds the number of recorded successful calls.
 const goodputMost = 4096
 
 // ticket is a call's position in the queue, and then its permission.
@@ -101,16 +100,17 @@ type ticket struct {
 	ready  chan struct{}
 	ahead  int
 	rate   float64
-	beyond float64 // the usual bucket, when it was sent
-	trial  bool    // further than was proven
+	beyond float64 // calls beyond the usual bucket, when it was sent
+	trial  bool    // beyond the proven number
 }
 
-// String returns what a call that was not permitted waited for.
+// String describes the wait of a call that was not permitted.
 func (t *ticket) String() string {
 	if t == nil || t.of == nil || math.IsInf(t.rate, 1) {
 		return "it waited in the queue"
 	}
-	return fmt.Sprintf("it waited in the queue behind %d calls of %s, of which EC2 accepts about %.1f per second", t.ahead, t.of.action, t.rate)
+	return fmt.Sprintf("it waited in the queue behind %d calls of %s, of which EC2 accepts about %.1f per second",
+		t.ahead, t.of.action, t.rate)
 }
 
 func newPacer(o PacingOptions) *pacer {
@@ -220,7 +220,7 @@ func (p *pacer) isClosed() bool {
 	}
 }
 
-// pump permits the calls that may be sent now, and sets the timer for the next.
+// pump permits the calls that may be sent now, and sets the timer for the next one.
 func (p *pacer) pump(a *pace) {
 	now := time.Now()
 	a.refill(now)

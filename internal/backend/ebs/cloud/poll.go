@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// nextPoll returns when to poll: when all waits are due that are due shortly
-// after the first, and when the budget allows. Groups that have drifted apart
-// are brought together again, because each costs describes of its own. ok is
-// false when every wait is in a poll already.
+// nextPoll returns when to poll next: when the waits are due that are due shortly after
+// the first one, and when the budget allows. It merges groups of waits that have drifted
+// apart, because each group costs separate describes. ok is false if every wait is in a
+// poll already.
 func (w *watch[V]) nextPoll() (at time.Time, ok bool) {
 	for _, one := range w.waits {
 		if one.poll == nil && (!ok || one.due.Before(at)) {
@@ -41,8 +41,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// start polls what is due, and where a describe has room also what may be done
-// already.
+// start polls the waits that are due. If a describe has room, it also polls waits whose
+// transition may have ended early.
 func (w *watch[V]) start() {
 	now := time.Now()
 	keys := map[string]bool{}
@@ -100,7 +100,7 @@ func (w *watch[V]) startOne(now time.Time, due []*wait[V]) int {
 	return n
 }
 
-// show does the describe of a poll and gives each of its waits the result.
+// show sends the describe of a poll, and sends the result to each of its waits.
 func (w *watch[V]) show(ctx context.Context, p *poll[V], keys []string) {
 	values, err := w.describe(ctx, keys)
 	w.mu.Lock()

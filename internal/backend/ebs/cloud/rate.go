@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sent counts a call that goes, or that is over.
+// sent counts a call that is sent (n is 1) or has ended (-1).
 func (a *pace) sent(t *ticket, n int) {
 	a.underWay += n
 	if t.trial {
@@ -14,8 +14,8 @@ func (a *pace) sent(t *ticket, n int) {
 	}
 }
 
-// admits reports whether one more call may go. The first that go beyond the usual
-// bucket wait for the answers to all others: they would say nothing before.
+// admits reports whether another call may be sent. The first calls beyond the usual
+// bucket wait for the answers to all others, because they prove nothing before.
 func (a *pace) admits() bool {
 	if !a.paced && a.usual < 1 && a.proven == 0 && a.underWay > a.trying {
 		return false
@@ -23,7 +23,8 @@ func (a *pace) admits() bool {
 	return a.lacking() <= 0
 }
 
-// lacking is for how many seconds no call may be sent, unless a call under way ends.
+// lacking is the number of seconds until a call may be sent, unless a call under way
+// ends earlier.
 func (a *pace) lacking() float64 {
 	if a.paced {
 		return (1 - a.tokens) / a.current()
@@ -35,7 +36,7 @@ func (a *pace) lacking() float64 {
 	return (1 - a.usual - beyond) / a.seed.rate
 }
 
-// went notes a call that was not throttled.
+// succeeded records a call that was not throttled.
 func (a *pace) succeeded(t *ticket, now time.Time) {
 	if a.paced {
 		a.passed++
@@ -44,7 +45,7 @@ func (a *pace) succeeded(t *ticket, now time.Time) {
 	if t.trial {
 		a.tried = max(a.tried, t.beyond)
 	}
-	if a.trying == 0 { // all that tried it went well, not only some
+	if a.trying == 0 { // all probes have ended
 		a.proven = max(a.proven, a.tried)
 	}
 	a.success = append(a.success, now)
@@ -53,8 +54,8 @@ func (a *pace) succeeded(t *ticket, now time.Time) {
 	}
 }
 
-// refill adds the tokens of the time that has passed. The rate only grows while
-// calls wait for it: what is not asked for proves nothing.
+// refill adds the tokens for the time that has passed. The rate grows only while calls
+// wait for it, because an unused rate proves nothing.
 func (a *pace) refill(now time.Time) {
 	a.usual = min(a.seed.burst, a.usual+a.seed.rate*now.Sub(a.usualAt).Seconds())
 	a.usualAt = now
@@ -96,7 +97,7 @@ func (a *pace) slow(sent, now time.Time) {
 	}
 	a.tokens = min(a.tokens, 0)
 	if !sent.After(a.lowered) {
-		return // it was under way when the rate was lowered: nothing new
+		return // it was sent before the rate was lowered
 	}
 	since := now.Sub(a.lowered)
 	if since < recently {
@@ -105,7 +106,7 @@ func (a *pace) slow(sent, now time.Time) {
 		return
 	}
 	top := a.current()
-	if a.grown > since/2 { // calls waited all the time: what went through is what EC2 allows
+	if a.grown > since/2 { // calls waited most of the time: EC2 allows the rate that passed
 		top = min(top, float64(a.passed)/since.Seconds())
 	}
 	a.top, a.back = top, laterReturn
@@ -119,7 +120,7 @@ func (a *pace) lower(factor float64, now time.Time) {
 	a.filled, a.lowered = now, now
 }
 
-// goodput is how many calls went well in the last goodputSpan.
+// goodput is how many calls succeeded in the last goodputSpan.
 func (a *pace) goodput(now time.Time) float64 {
 	n := 0
 	for i := len(a.success) - 1; i >= 0 && now.Sub(a.success[i]) < goodputSpan; i-- {

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// Volume describes a volume; ErrNotFound. One that this client has just created
-// is waited for until EC2 shows it.
+// Volume describes a volume; ErrNotFound. If this client has just created it, Volume
+// waits until EC2 shows it.
 func (c *Client) Volume(ctx context.Context, id string) (Volume, error) {
 	q := question[Volume]{"DescribeVolumes", "volume", "vol", "InvalidVolume.NotFound", c.lookups.volumes, c.lookups.volumesByID}
 	v, err := find(ctx, c, q, id)
@@ -59,7 +59,7 @@ func (c *Client) SnapshotsNamed(ctx context.Context, name string) ([]Snapshot, e
 
 // InstanceType describes an instance type; ErrNotFound. The answer may be up to an hour old.
 func (c *Client) InstanceType(ctx context.Context, name string) (InstanceType, error) {
-	if known, ok := c.lookups.knownTypes.get(name); ok {
+	if known, ok := c.lookups.knownTypes.Get(name); ok {
 		return known, nil
 	}
 	got, found, err := c.lookups.types.Get(ctx, name)
@@ -69,20 +69,20 @@ func (c *Client) InstanceType(ctx context.Context, name string) (InstanceType, e
 	case !found:
 		return InstanceType{}, missing("DescribeInstanceTypes", "instance type", name, "InvalidInstanceType")
 	}
-	c.lookups.knownTypes.put(name, got)
+	c.lookups.knownTypes.Set(name, got, typeLifetime)
 	return got, nil
 }
 
 // Zones are the region's availability zones. The answer may be up to ten minutes old.
 func (c *Client) Zones(ctx context.Context) ([]Zone, error) {
-	if known, ok := c.lookups.knownZones.get(everyZone); ok {
+	if known, ok := c.lookups.knownZones.Get(everyZone); ok {
 		return slices.Clone(known), nil
 	}
 	got, _, err := c.lookups.zones.Get(ctx, everyZone)
 	if err != nil {
 		return nil, lookupError(err, "DescribeAvailabilityZones", "")
 	}
-	c.lookups.knownZones.put(everyZone, got)
+	c.lookups.knownZones.Set(everyZone, got, zoneLifetime)
 	return slices.Clone(got), nil
 }
 
@@ -96,7 +96,7 @@ func (c *Client) Modification(ctx context.Context, volumeID string) (m Modificat
 	return m, found, lookupError(err, "DescribeVolumesModifications", "of "+volumeID)
 }
 
-// FastRestores are the zones in which fast snapshot restore was asked for.
+// FastRestores are the states of fast snapshot restore, by zone.
 func (c *Client) FastRestores(ctx context.Context, snapshotID string) ([]FastRestore, error) {
 	if !isID("snap", snapshotID) {
 		return nil, nil
@@ -105,7 +105,7 @@ func (c *Client) FastRestores(ctx context.Context, snapshotID string) ([]FastRes
 	return slices.Clone(found), lookupError(err, "DescribeFastSnapshotRestores", "of "+snapshotID)
 }
 
-// LockOf is a snapshot's lock, if it has one.
+// LockOf is the lock of a snapshot; false if it has none.
 func (c *Client) LockOf(ctx context.Context, snapshotID string) (Lock, bool, error) {
 	if !isID("snap", snapshotID) {
 		return Lock{}, false, nil
@@ -114,8 +114,8 @@ func (c *Client) LockOf(ctx context.Context, snapshotID string) (Lock, bool, err
 	return l, found, lookupError(err, "DescribeLockedSnapshots", "of "+snapshotID)
 }
 
-// question is how a resource is looked up: by filter, and by ID when that did not
-// find it; code is EC2's for one that does not exist.
+// question describes how a resource is looked up: by filter, and if that does not find
+// it by ID. code is EC2's for one that does not exist.
 type question[V any] struct {
 	action, kind, prefix, code string
 	byFilter, byID             *concurrency.Batcher[string, V]
@@ -142,7 +142,7 @@ func find[V any](ctx context.Context, c *Client, q question[V], id string) (V, e
 			break
 		}
 		if err := concurrency.Sleep(ctx, wait); err != nil {
-			return none, lookupError(err, q.action, "of "+id+", which was just created and is not shown yet")
+			return none, lookupError(err, q.action, "of "+id+", which EC2 does not show yet after its creation")
 		}
 	}
 	if q.byID == nil {
@@ -155,7 +155,7 @@ func find[V any](ctx context.Context, c *Client, q question[V], id string) (V, e
 	return v, lookupError(err, q.action, "of "+id)
 }
 
-// lookupError makes one of ours of a batcher's error.
+// lookupError converts the error of a batcher to an Error.
 func lookupError(err error, action, resource string) error {
 	var ours *Error
 	switch {
@@ -169,9 +169,9 @@ func lookupError(err error, action, resource string) error {
 	return &Error{Action: action, resource: resource, Message: "the deadline passed", ended: err}
 }
 
-// isID reports whether an ID has EC2's form: prefix, dash, 8 or 17 hexadecimal
-// digits. Others are not sent: EC2 would refuse the whole batch for one, and a
-// filter would take them for patterns.
+// isID reports whether an ID has EC2's form: prefix, dash, 8 or 17 hexadecimal digits.
+// Others are not sent: EC2 would refuse the whole batch for one, and a filter would
+// treat them as patterns.
 func isID(prefix, id string) bool {
 	digits, ok := strings.CutPrefix(id, prefix+"-")
 	return ok && (len(digits) == 8 || len(digits) == 17) && strings.Trim(digits, "0123456789abcdef") == ""

@@ -274,12 +274,12 @@ func TestModification_ofAVolumeThatWasNeverModified(t *testing.T) {
 func TestByID_withoutNamesInTheMessageTheBatchIsHalved(t *testing.T) {
 	asked := 0
 	var mu sync.Mutex
-	_, err := byID(t.Context(), []string{"vol-1", "vol-2"}, func(context.Context, []string) (map[string]Volume, error) {
+	_, err := byID(func(context.Context, []string) (map[string]Volume, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		asked++
 		return nil, &Error{Code: "InvalidVolume.NotFound", Message: "some volume does not exist"}
-	})
+	})(t.Context(), []string{"vol-1", "vol-2"})
 	if !isNotFound(err) || asked != 1 || strings.Contains(err.Error(), "vol-") {
 		t.Errorf("%v after %d calls: the batcher is to halve it", err, asked)
 	}

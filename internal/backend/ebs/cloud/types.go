@@ -7,8 +7,8 @@ type Volume struct {
 	ID    string // vol-…
 	Type  string // gp3, io2, …
 	State string // one of the Volume… constants
-	// Size is in GiB, Throughput in MiB/s; IOPS and Throughput are 0 where the
-	// type has none.
+	// Size is in GiB, Throughput in MiB/s; IOPS and Throughput are 0 if the type has
+	// none.
 	Size, IOPS, Throughput int32
 	Zone, ZoneID           string
 	OutpostARN             string
@@ -31,17 +31,17 @@ const (
 	VolumeError     = "error"
 )
 
-// Attachment is a volume's being attached to an instance, or its way there or back.
+// Attachment is an attachment of a volume to an instance, also while it begins or ends.
 type Attachment struct {
 	VolumeID, InstanceID string
-	Device               string // name asked for at AttachVolume, such as /dev/xvdaa
+	Device               string // requested name, such as /dev/xvdaa
 	State                string // one of the Attachment… constants
 	Since                time.Time
 	Card                 int32 // index of the EBS card
 }
 
-// States of an attachment (EC2 API, VolumeAttachment). An attachment that is
-// busy is one whose device the guest still uses.
+// States of an attachment (EC2 API, VolumeAttachment). Busy means that the guest still
+// uses the device.
 const (
 	Attaching = "attaching"
 	Attached  = "attached"
@@ -50,7 +50,7 @@ const (
 	Busy      = "busy"
 )
 
-// Instance is what the driver needs of an EC2 instance.
+// Instance has the fields of an EC2 instance that the driver needs.
 type Instance struct {
 	ID, Type     string
 	State        string // pending, running, shutting-down, terminated, stopping, stopped
@@ -60,7 +60,7 @@ type Instance struct {
 	Interfaces   int // network interfaces attached
 }
 
-// States of an instance (EC2 API, InstanceState) in which volumes can be attached, or cannot be any more.
+// States of an instance (EC2 API, InstanceState).
 const (
 	InstancePending    = "pending"
 	InstanceRunning    = "running"
@@ -78,7 +78,7 @@ type InstanceDevice struct {
 	Card     int32
 }
 
-// InstanceType is what DescribeInstanceTypes says about volumes.
+// InstanceType has the limits of an instance type for volumes.
 type InstanceType struct {
 	Name string
 	// MaximumAttachments is the limit of attachments; Shared reports whether
@@ -133,8 +133,8 @@ type Status struct {
 	State    string // ok, impaired, warning, insufficient-data
 	// Details by name (io-enabled, io-performance, initialization-state).
 	Details map[string]string
-	Events  []string // descriptions of events that are not over
-	// InitializationProgress is in percent, Remaining the estimate of EC2; both 0 when unknown.
+	Events  []string // descriptions of events that have not ended
+	// InitializationProgress is in percent, Remaining the estimate of EC2; 0 if unknown.
 	InitializationProgress int64
 	Remaining              time.Duration
 }

@@ -30,9 +30,9 @@ func (c *Client) makeWatchers(first time.Duration) {
 	}
 }
 
-// WaitVolume polls a volume until ready returns true or an error. found is false
-// when EC2 does not show the volume although it had time to. The last volume
-// seen is returned with an error, too.
+// WaitVolume polls a volume until ready returns true or an error. found is false if EC2
+// does not show the volume and the lag since its creation has passed. With an error,
+// WaitVolume returns the last description too.
 func (c *Client) WaitVolume(ctx context.Context, id string, e Expect, ready func(v Volume, found bool) (bool, error)) (Volume, error) {
 	v, err := c.watchVolumes.until(ctx, id, e, func(v Volume, found bool) (bool, error) {
 		if !found && c.memory.mayAppear(id) {
@@ -73,7 +73,7 @@ func waitError(err error, action string, e Expect, id string) error {
 		return nil
 	case errors.Is(err, errClosed):
 		return &Error{Action: action, resource: id, Message: errClosed.Error(), sentinel: backend.ErrUnavailable}
-	case err == context.Canceled || err == context.DeadlineExceeded: //nolint:errorlint // only the wait's own, not one inside of what ready said
+	case err == context.Canceled || err == context.DeadlineExceeded: //nolint:errorlint // the wait's own, not one inside an error of ready
 		message := "the deadline passed before EC2 was done"
 		if e.Kind != "" {
 			message = "the deadline passed before EC2 was done (" + e.Kind + ")"
@@ -83,9 +83,10 @@ func waitError(err error, action string, e Expect, id string) error {
 	return err
 }
 
-// pollBudget bounds how often EC2 is polled: some times freely, then at intervals.
+// pollBudget bounds the number of polls: some may follow each other at once, the others
+// keep an interval.
 type pollBudget struct {
-	throttled func() bool // EC2 throttles
+	throttled func() bool // reports whether EC2 throttles
 
 	mu     sync.Mutex
 	spent  float64 // polls above the interval

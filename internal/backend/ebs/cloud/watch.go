@@ -12,18 +12,18 @@ const (
 	pollLongest    = time.Second           // pauses grow by half, up to this
 	pollOldest     = 3 * time.Second       // for a wait that has lasted longer than oldWait
 	oldWait        = time.Minute
-	pollsAtOnce    = 20 // polls that may follow each other freely
+	pollsAtOnce    = 20 // polls that may follow each other at once
 	pollEvery      = 250 * time.Millisecond
 	pollSlowly     = time.Second            // while EC2 throttles describes
-	together       = 50 * time.Millisecond  // waits that are due within this are polled at once
-	togetherIfMany = 200 * time.Millisecond // and within this, if there are many
-	many           = 8                      // and at least a fifth of the others
+	together       = 50 * time.Millisecond  // waits that are due within this share a poll
+	togetherIfMany = 200 * time.Millisecond // the same, if the later ones are many
+	many           = 8                      // and at least a fifth of the earlier ones
 	pausesGrowBy   = 1.5
 )
 
-// guess returns how long EC2 usually takes for a kind of transition; 0 for an
-// unknown kind. It is fixed on purpose: a guess that follows what was measured
-// lets one slow operation delay every later one.
+// guess returns how long EC2 usually takes for a kind of transition; 0 for an unknown
+// kind. It is constant, because with a guess from measurements one slow operation would
+// delay every later one.
 func guess(kind string) time.Duration {
 	switch kind {
 	case "create":
@@ -48,20 +48,20 @@ type watch[V any] struct {
 	mu      sync.Mutex
 	waits   []*wait[V]
 	running bool
-	wake    chan struct{} // holds one
+	wake    chan struct{} // its buffer is one
 }
 
 // wait is one caller's.
 type wait[V any] struct {
 	key        string
 	since, due time.Time
-	vain       int // polls after it was due that found it not done
+	vain       int // polls since it was due that did not end it
 	poll       *poll[V]
 	ended      bool
-	seen       chan observation[V] // holds one
+	seen       chan observation[V] // its buffer is one
 }
 
-// observation is what a poll showed to one wait.
+// observation is the result of a poll for one wait.
 type observation[V any] struct {
 	value V
 	found bool
@@ -73,7 +73,7 @@ type poll[V any] struct {
 	began  time.Time
 	waits  []*wait[V]
 	cancel context.CancelFunc
-	live   int // waits that have not left
+	live   int // waits whose callers are still waiting
 }
 
 func newWatch[V any](c *Client, budget *pollBudget, first time.Duration, describe func(context.Context, []string) (map[string]V, error)) *watch[V] {
@@ -114,8 +114,8 @@ func (w *watch[V]) until(ctx context.Context, key string, e Expect, ready func(V
 	}
 }
 
-// enter adds a wait; nil when the client is closed. A transition that should be
-// over already is polled at once, and then as often as one that began now.
+// enter adds a wait; nil if the client is closed. A transition that should have ended
+// already is polled at once, and then like one that began now.
 func (w *watch[V]) enter(key string, e Expect) *wait[V] {
 	now, usual := time.Now(), guess(e.Kind)
 	if w.first > 0 {
@@ -153,7 +153,7 @@ func (w *watch[V]) stir() {
 	}
 }
 
-// leave removes a wait; a poll whose waits have all left is cancelled.
+// leave removes a wait; a poll without remaining waits is cancelled.
 func (w *watch[V]) leave(waiting *wait[V]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +167,7 @@ func (w *watch[V]) leave(waiting *wait[V]) {
 	w.stir()
 }
 
-// answer records that a wait has seen a poll's result. A wait that is not
+// answer records that a caller has received the result of a poll. A wait that is not
 // finished is polled again.
 func (w *watch[V]) answer(waiting *wait[V], finished bool) {
 	w.mu.Lock()
@@ -180,8 +180,8 @@ func (w *watch[V]) answer(waiting *wait[V], finished bool) {
 	w.stir()
 }
 
-// next sets when to poll again after a poll that began then was in vain: soon,
-// and then ever more slowly.
+// next sets when to poll again after a poll that began at a time and did not end the
+// wait: soon at first, then at growing intervals.
 func (w *wait[V]) next(began time.Time) {
 	now := time.Now()
 	if began.Before(w.due) {
@@ -200,7 +200,7 @@ func (w *wait[V]) next(began time.Time) {
 	w.due = now.Add(pause)
 }
 
-// run polls as long as there are waits.
+// run polls until no wait is left.
 func (w *watch[V]) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -213,28 +213,28 @@ func (w *watch[V]) run() {
 			return
 		}
 		at, ok := w.nextPoll()
-		left := time.Until(at)
-		if ok && left <= 0 {
+		pause := time.Until(at)
+		if ok && pause <= 0 {
 			w.start()
 			w.mu.Unlock()
 			continue
 		}
 		w.mu.Unlock()
 		if !ok {
-			left = time.Hour
+			pause = time.Hour
 		}
-		timer.Reset(left)
+		timer.Reset(pause)
 		select {
 		case <-timer.C:
 		case <-w.wake:
 		case <-w.ctx.Done():
-			// The waits leave by themselves; the last of them ends the loop.
+			// The callers remove their waits; without waits the loop ends.
 			<-w.wake
 		}
 	}
 }
 
-// drop removes the waits that have left.
+// drop removes the waits that have ended.
 func (w *watch[V]) drop() {
 	kept := w.waits[:0]
 	for _, one := range w.waits {

@@ -18,9 +18,12 @@ func mutate[I, O any](ctx context.Context, c *Client, op operation, do send[I, O
 	return call(ctx, c, op, do, in)
 }
 
-// CreateVolume makes a volume. Repeated with its token it is harmless, so it is
-// sent again until EC2 answers.
+// CreateVolume creates a volume. A repeated call with its token has no further effect, so
+// it is sent again until EC2 answers.
 func (c *Client) CreateVolume(ctx context.Context, in CreateVolumeInput) (Volume, error) {
+	if in.SourceVolumeID != "" {
+		return c.copyVolume(ctx, in)
+	}
 	op := operation{"CreateVolume", described(in.Tags[NameTag], firstOf(in.Zone, in.ZoneID)), creation(in.ClientToken)}
 	out, err := mutate(ctx, c, op, c.api.CreateVolume, &ec2.CreateVolumeInput{
 		ClientToken:              unlessZero(in.ClientToken),
@@ -50,8 +53,7 @@ func (c *Client) CreateVolume(ctx context.Context, in CreateVolumeInput) (Volume
 	}), in.Tags)
 }
 
-// CopyVolume makes a volume of another in the same zone; like CreateVolume.
-func (c *Client) CopyVolume(ctx context.Context, in CopyVolumeInput) (Volume, error) {
+func (c *Client) copyVolume(ctx context.Context, in CreateVolumeInput) (Volume, error) {
 	op := operation{"CopyVolumes", described(in.Tags[NameTag], in.SourceVolumeID), creation(in.ClientToken)}
 	if !isID("vol", in.SourceVolumeID) {
 		return Volume{}, missing(op.action, "volume", in.SourceVolumeID, "InvalidVolume.NotFound")
@@ -77,7 +79,7 @@ func (c *Client) CopyVolume(ctx context.Context, in CopyVolumeInput) (Volume, er
 	return c.made(op, toVolume(out.Volumes[0]), in.Tags)
 }
 
-// made notes a created volume.
+// made records a created volume.
 func (c *Client) made(op operation, v Volume, tags map[string]string) (Volume, error) {
 	if v.ID == "" {
 		return v, incomplete(op)
@@ -90,7 +92,7 @@ func (c *Client) made(op operation, v Volume, tags map[string]string) (Volume, e
 	return v, nil
 }
 
-// creation is the class of a creation: with a token it is repeatable.
+// creation is the class of a creation, which can be repeated if it has a token.
 func creation(token string) class {
 	if token == "" {
 		return once
@@ -98,7 +100,7 @@ func creation(token string) class {
 	return free
 }
 
-// DeleteVolume deletes a volume. ErrNotFound when there is none.
+// DeleteVolume deletes a volume; ErrNotFound.
 func (c *Client) DeleteVolume(ctx context.Context, id string) error {
 	op := operation{"DeleteVolume", id, again}
 	if !isID("vol", id) {
@@ -111,9 +113,9 @@ func (c *Client) DeleteVolume(ctx context.Context, id string) error {
 	return err
 }
 
-// AttachVolume starts an attachment. It is sent again after a lost answer; an
-// error of a later attempt is then Uncertain. Once sent it is answered some
-// seconds after the context's end, if EC2 takes that long.
+// AttachVolume starts an attachment. It is sent again after a lost answer; an error of a
+// later attempt is then Uncertain. After the context's end it waits for the answer to a
+// request under way, for some seconds.
 func (c *Client) AttachVolume(ctx context.Context, in AttachInput) (Attachment, error) {
 	op := operation{"AttachVolume", in.VolumeID + " to " + in.InstanceID + " as " + in.Device, outlivesCaller}
 	if err := attachable(op, in.VolumeID, in.InstanceID); err != nil {
@@ -153,7 +155,7 @@ func (c *Client) DetachVolume(ctx context.Context, volumeID, instanceID string, 
 	return nil
 }
 
-// attachable refuses IDs that cannot be any.
+// attachable rejects malformed IDs.
 func attachable(op operation, volumeID, instanceID string) error {
 	if !isID("vol", volumeID) {
 		return missing(op.action, "volume", volumeID, "InvalidVolume.NotFound")
@@ -197,8 +199,8 @@ func (c *Client) CreateTags(ctx context.Context, ids []string, tags map[string]s
 	return err
 }
 
-// DeleteTags removes the tags with these keys, whatever their values. Without
-// keys it does nothing; EC2 would remove every tag.
+// DeleteTags removes the tags with these keys and any values. Without keys it makes no
+// call, because EC2 would remove every tag.
 func (c *Client) DeleteTags(ctx context.Context, ids []string, keys []string) error {
 	if len(ids) == 0 || len(keys) == 0 {
 		return nil
@@ -206,14 +208,14 @@ func (c *Client) DeleteTags(ctx context.Context, ids []string, keys []string) er
 	keys = slices.Sorted(slices.Values(keys))
 	tags := make([]types.Tag, len(keys))
 	for i, key := range keys {
-		tags[i].Key = aws.String(key) // no value: whatever it is
+		tags[i].Key = aws.String(key) // no value: any value
 	}
 	op := operation{"DeleteTags", strings.Join(ids, ", "), again}
 	_, err := mutate(ctx, c, op, c.api.DeleteTags, &ec2.DeleteTagsInput{Resources: ids, Tags: tags})
 	return err
 }
 
-// described names a thing that has no ID yet.
+// described names a resource that has no ID yet.
 func described(name, where string) string {
 	switch {
 	case name == "":
@@ -224,10 +226,10 @@ func described(name, where string) string {
 	return name + " (" + where + ")"
 }
 
-// incomplete is for an answer without what was asked for.
+// incomplete is the error for an answer that lacks the resource.
 func incomplete(op operation) error {
 	return &Error{
 		Action: op.action, resource: op.resource, Uncertain: op.class != free, sentinel: backend.ErrUnavailable,
-		Message: "EC2 accepted the call and its answer does not say what came of it",
+		Message: "EC2 accepted the call, but its answer lacks the result",
 	}
 }

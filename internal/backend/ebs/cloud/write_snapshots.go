@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// CreateSnapshot takes a snapshot. EC2 has no client token for it, so it is not sent
+// CreateSnapshot creates a snapshot. EC2 has no client token for it, so it is not sent
 // again after a lost answer: the error is then Uncertain.
 func (c *Client) CreateSnapshot(ctx context.Context, in CreateSnapshotInput) (Snapshot, error) {
 	op := operation{"CreateSnapshot", described(in.Tags[SnapshotNameTag], "of "+in.VolumeID), once}
@@ -40,7 +40,7 @@ func (c *Client) CreateSnapshot(ctx context.Context, in CreateSnapshotInput) (Sn
 	return s, nil
 }
 
-// DeleteSnapshot deletes a snapshot. ErrNotFound when there is none.
+// DeleteSnapshot deletes a snapshot; ErrNotFound.
 func (c *Client) DeleteSnapshot(ctx context.Context, id string) error {
 	op := operation{"DeleteSnapshot", id, again}
 	if !isID("snap", id) {
@@ -53,8 +53,8 @@ func (c *Client) DeleteSnapshot(ctx context.Context, id string) error {
 	return err
 }
 
-// LockSnapshot locks a snapshot; like CreateSnapshot for lost answers, because
-// a lock may be extended and never shortened.
+// LockSnapshot locks a snapshot. It is not sent again after a lost answer, because a
+// lock can be extended and not shortened.
 func (c *Client) LockSnapshot(ctx context.Context, in LockInput) (Lock, error) {
 	op := operation{"LockSnapshot", in.SnapshotID, once}
 	request := &ec2.LockSnapshotInput{
@@ -74,8 +74,8 @@ func (c *Client) LockSnapshot(ctx context.Context, in LockInput) (Lock, error) {
 	}), nil
 }
 
-// EnableFastRestore enables fast snapshot restore in the zones. It fails when
-// one of them was refused; repeating it is harmless.
+// EnableFastRestore enables fast snapshot restore in the zones. It fails if EC2 refuses
+// one of them. It may be repeated.
 func (c *Client) EnableFastRestore(ctx context.Context, snapshotID string, zones []string) error {
 	if len(zones) == 0 {
 		return nil
@@ -90,7 +90,7 @@ func (c *Client) EnableFastRestore(ctx context.Context, snapshotID string, zones
 	return refusedZone(op, out.Unsuccessful)
 }
 
-// refusedZone is the first refusal in an answer that says 200 all the same.
+// refusedZone is the first refusal in an answer whose status is 200 nevertheless.
 func refusedZone(op operation, refused []types.EnableFastSnapshotRestoreErrorItem) error {
 	if len(refused) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Format is how a filesystem shall be made: parameters and their values, by the
-// lower-case keys under which they travel to the node in the volume context.
+// Format has the options of mkfs: values by the lower-case keys that they have in the
+// volume context, which passes them to the node.
 type Format map[string]string
 
 // contextWaitInitialized is WaitInitialized in the volume context.
@@ -32,8 +32,8 @@ var formatKeys = []struct {
 	{keyEncryption, true, []string{"ext4"}},
 }
 
-// formatValue is a number with the unit that mkfs knows, such as 4096 or 4k. The
-// value becomes an argument of a program: nothing else is let through.
+// formatValue matches a number with an optional unit of mkfs, such as 4096 or 4k. The
+// value becomes an argument of a program, so other values are rejected.
 var formatValue = regexp.MustCompile(`^[1-9][0-9]{0,17}[A-Za-z]?$`)
 
 func (r *reader) format() Format {
@@ -41,16 +41,16 @@ func (r *reader) format() Format {
 	for _, key := range formatKeys {
 		name := strings.ToLower(key.name)
 		if key.flag {
-			if set, _ := r.truth(key.name); set {
+			if enabled, _ := r.truth(key.name); enabled {
 				format[name] = "true"
 			}
 			continue
 		}
-		value, said := r.take(key.name)
+		value, set := r.take(key.name)
 		switch {
-		case said && !formatValue.MatchString(value):
+		case set && !formatValue.MatchString(value):
 			r.refuse(key.name, "a number, such as 4096 or 4k")
-		case said:
+		case set:
 			format[name] = value
 		}
 	}
@@ -64,13 +64,13 @@ func (f Format) check() error {
 	return nil
 }
 
-// Check reports whether the filesystems of the uses have the options; usual is the
-// filesystem of a use that names none. ErrInvalid.
+// Check returns ErrInvalid if the filesystem of a use lacks one of the options; usual is
+// the filesystem of a use that names none.
 func (f Format) Check(uses []backend.Capability, usual string) error {
 	for _, use := range uses {
 		for _, key := range formatKeys {
-			value, wanted := f[strings.ToLower(key.name)]
-			if !wanted {
+			value, set := f[strings.ToLower(key.name)]
+			if !set {
 				continue
 			}
 			if use.Block {
@@ -89,7 +89,7 @@ func (f Format) Check(uses []backend.Capability, usual string) error {
 	return nil
 }
 
-// Context is the volume context: what the node, and an attachment, must know.
+// Context is the volume context: the parameters that the node and an attachment need.
 func (v Volume) Context() map[string]string {
 	context := maps.Clone(map[string]string(v.Format))
 	if v.WaitInitialized {
@@ -101,8 +101,8 @@ func (v Volume) Context() map[string]string {
 	return context
 }
 
-// WaitsInitialized reports whether a volume context asks to wait for the volume's
-// data before it is attached.
+// WaitsInitialized reports whether a volume context requests that an attachment waits
+// for the volume's data.
 func WaitsInitialized(context map[string]string) bool {
 	return strings.EqualFold(context[contextWaitInitialized], "true")
 }

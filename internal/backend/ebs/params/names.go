@@ -1,9 +1,9 @@
-// Package params reads what StorageClasses, VolumeAttributesClasses and
-// VolumeSnapshotClasses say of EBS volumes and snapshots. The keys are those of
-// the AWS EBS CSI driver, so that manifests written for it keep working.
+// Package params reads the parameters of StorageClasses, VolumeAttributesClasses and
+// VolumeSnapshotClasses for EBS volumes and snapshots. The keys are those of the AWS EBS
+// CSI driver, so that manifests written for it keep working.
 //
-// There is one parser for creation and modification, so that what a
-// VolumeAttributesClass may say is the same in both.
+// One parser serves creation and modification, so that a VolumeAttributesClass may have
+// the same parameters in both.
 package params
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// The keys of a volume, in the spelling that error messages have.
+// The keys of a volume, as error messages spell them.
 const (
 	keyType             = "type"
 	keyIOPS             = "iops"
@@ -34,13 +34,13 @@ const (
 	keyBigAlloc         = "ext4BigAlloc"
 	keyClusterSize      = "ext4ClusterSize"
 	keyEncryption       = "ext4EncryptionSupport"
-	keyFSType           = "fstype"       // deprecated: the capability says it
+	keyFSType           = "fstype"       // deprecated: the capability has it
 	keyBlockExpress     = "blockExpress" // deprecated: every io2 volume is one
 	keyVolumeType       = "volumeType"   // deprecated spelling of type
 	prefixTag           = "tagSpecification"
 	prefixUntag         = "tagDeletion"
 	everyKeyWith        = "*" // how Traits marks a prefix
-	withoutSuffix       = "_" // what a prefix alone is normalized with
+	withoutSuffix       = "_" // normalizes a prefix without a suffix
 	keyFastRestoreZones = "fastSnapshotRestoreAvailabilityZones"
 	keyOutpostARN       = "outpostArn"
 	keyLockMode         = "lockMode"
@@ -49,8 +49,8 @@ const (
 	keyLockCoolOff      = "lockCoolOffPeriod"
 )
 
-// Names are the keys of a StorageClass that Mutable does not have, in the form
-// of backend.Traits.
+// Names are the keys of a StorageClass that MutableNames does not have, in the form of
+// backend.Traits.
 func Names() []string {
 	return []string{
 		keyRaise, keyEncrypted, keyKMSKeyID, keyInitRate, keyWaitInitialized,
@@ -68,9 +68,9 @@ func MutableNames() []string {
 	}
 }
 
-// Normalize changes every key of both maps to its one spelling. Two keys of one map
-// that differ in nothing but their spelling are ErrInvalid: which of them counts
-// would be chance. Unknown keys stay as they are.
+// Normalize changes every key of both maps to its one spelling. Two keys of one map that
+// differ only in their spelling are ErrInvalid, because it would be chance which one is
+// used. Unknown keys stay.
 func Normalize(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
 	names := slices.Concat(Names(), MutableNames())
 	plain, err := fold("parameters", parameters, names)
@@ -96,8 +96,8 @@ func fold(field string, given map[string]string, names []string) (map[string]str
 	return folded, nil
 }
 
-// spelling is the one spelling of a key, whose case means nothing. The suffix
-// that makes the keys of tags different from each other stays as it is.
+// spelling is the one spelling of a key, whose case is ignored. The suffix that
+// distinguishes the keys of tags stays.
 func spelling(key string, names []string) string {
 	if strings.EqualFold(key, keyVolumeType) {
 		return keyType
@@ -116,5 +116,5 @@ func spelling(key string, names []string) string {
 	return key
 }
 
-// Ignored reports whether a normalized key is accepted and means nothing.
+// Ignored reports whether a normalized key is accepted and has no effect.
 func Ignored(key string) bool { return key == keyFSType || key == keyBlockExpress }

@@ -45,7 +45,7 @@ func TestParseVolume_readsAnyCase(t *testing.T) {
 		"fsType": "ext4", "blockExpress": "true", "tagspecification_b": "b=2", "tagSpecification_a": "a=1",
 	}, nil)
 	want := Volume{
-		Type: "io2", IOPSPerGB: 50, Raise: true, KeepRatio: true, KeepRatioSaid: true, Encrypted: &yes,
+		Type: "io2", IOPSPerGB: 50, Raise: true, KeepRatio: true, KeepRatioSet: true, Encrypted: &yes,
 		KMSKeyID: "arn:aws:kms:eu-west-1:123456789012:key/0-1", InitializationRate: 200, WaitInitialized: true,
 		Format: Format{"blocksize": "4k", "numberofinodes": "1000", "ext4bigalloc": "true", "ext4clustersize": "16384"},
 		Tags:   []string{"a=1", "b=2"},
@@ -85,7 +85,7 @@ func TestParseVolume_mutableParametersWin(t *testing.T) {
 		parameters, mutable map[string]string
 		want                Volume
 	}{
-		"ratio at creation":    {nil, map[string]string{"iopspergb": "100", "allowautoiopsincreaseonmodify": "true"}, Volume{IOPSPerGB: 100, KeepRatio: true, KeepRatioSaid: true}},
+		"ratio at creation":    {nil, map[string]string{"iopspergb": "100", "allowautoiopsincreaseonmodify": "true"}, Volume{IOPSPerGB: 100, KeepRatio: true, KeepRatioSet: true}},
 		"IOPS over ratio":      {map[string]string{"type": "io2", "iopsPerGB": "100"}, map[string]string{"iops": "3000"}, Volume{Type: "io2", IOPS: 3000}},
 		"ratio over IOPS":      {map[string]string{"type": "io2", "iops": "3000"}, map[string]string{"iopspergb": "100"}, Volume{Type: "io2", IOPSPerGB: 100}},
 		"type and throughput":  {map[string]string{"type": "io2", "throughput": "125"}, map[string]string{"volumeType": "gp3", "throughput": "300"}, Volume{Type: "gp3", Throughput: 300}},

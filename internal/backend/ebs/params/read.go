@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
 )
 
-// reader takes values out of a map of parameters and remembers what is wrong
-// with them and which were taken.
+// reader reads values from a map of parameters. It collects the errors, and the keys
+// that were read.
 type reader struct {
 	given map[string]string
 	taken []string
@@ -27,29 +27,29 @@ func (r *reader) refuse(key, must string) {
 
 func (r *reader) take(key string) (string, bool) {
 	r.taken = append(r.taken, key)
-	value, said := r.given[key]
-	return value, said
+	value, set := r.given[key]
+	return value, set
 }
 
 func (r *reader) ignore(keys ...string) { r.taken = append(r.taken, keys...) }
 
-// text is a value that is not empty; "" when it is not given.
+// text returns a value that must not be empty; "" if it is not set.
 func (r *reader) text(key string) string {
-	value, said := r.take(key)
-	if said && value == "" {
+	value, set := r.take(key)
+	if set && value == "" {
 		r.refuse(key, "given a value, or left out")
 	}
 	return value
 }
 
-// number is a whole number above 0; 0 when it is not given.
+// number returns a whole number above 0; 0 if it is not set.
 func (r *reader) number(key string) int32 {
 	return r.within(key, volumetype.Interval{Least: 1, Most: math.MaxInt32})
 }
 
 func (r *reader) within(key string, allowed volumetype.Interval) int32 {
-	value, said := r.take(key)
-	if !said {
+	value, set := r.take(key)
+	if !set {
 		return 0
 	}
 	n, err := strconv.ParseInt(value, 10, 32)
@@ -60,21 +60,21 @@ func (r *reader) within(key string, allowed volumetype.Interval) int32 {
 	return int32(n)
 }
 
-// truth is true or false. Anything else is refused: who writes "yes" for
-// encrypted must not get a volume that is not.
-func (r *reader) truth(key string) (value, said bool) {
-	text, said := r.take(key)
+// truth returns true or false. Other values are rejected: a class with "yes" for
+// encrypted must not result in a volume without encryption.
+func (r *reader) truth(key string) (value, set bool) {
+	text, set := r.take(key)
 	switch {
-	case !said:
+	case !set:
 	case strings.EqualFold(text, "true"):
 		return true, true
 	case !strings.EqualFold(text, "false"):
 		r.refuse(key, `"true" or "false"`)
 	}
-	return false, said
+	return false, set
 }
 
-// prefixed are the values of all keys with a prefix, in the order of the keys.
+// prefixed returns the values of all keys with a prefix, in the order of the keys.
 func (r *reader) prefixed(prefix string, given map[string]string) []string {
 	var values []string
 	for _, key := range slices.Sorted(maps.Keys(given)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
 )
 
-// The bounds of locks (EC2 API, LockSnapshot): days, and hours.
+// The bounds of locks in days and in hours (EC2 API, LockSnapshot).
 var (
 	lockDays  = volumetype.Interval{Least: 1, Most: 36500}
 	coolHours = volumetype.Interval{Least: 1, Most: 72}
@@ -25,24 +25,23 @@ const (
 
 var outpostARN = regexp.MustCompile(`^arn:aws[a-z-]*:outposts:[a-z0-9-]+:[0-9]{12}:outpost/op-[0-9a-f]+$`)
 
-// Snapshot is what a VolumeSnapshotClass says.
+// Snapshot has the parameters of a VolumeSnapshotClass.
 type Snapshot struct {
-	// FastRestoreZones are the zones in which volumes made of the snapshot shall be
-	// fast at once (fast snapshot restore).
+	// FastRestoreZones are the zones in which fast snapshot restore is to be enabled.
 	FastRestoreZones []string
 	// OutpostARN keeps the snapshot on that Outpost.
 	OutpostARN string
 	Lock       Lock
-	Tags       []string // as those of Volume
+	Tags       []string // see Volume
 }
 
-// Lock keeps a snapshot from being deleted; the zero Lock is none. Either Days
-// or Expires is set.
+// Lock protects a snapshot from deletion; the zero Lock is none. Either Days or Expires
+// is set.
 type Lock struct {
 	Mode    string
 	Days    int32
 	Expires time.Time
-	// CoolOff are the hours in which a compliance lock can still be taken back.
+	// CoolOff is how long a compliance lock can still be removed, in hours.
 	CoolOff int32
 }
 
@@ -80,7 +79,7 @@ func ParseSnapshot(parameters map[string]string) (Snapshot, error) {
 	return s, s.Lock.check()
 }
 
-// list are the parts of a value between commas.
+// list returns the parts of a value between commas, sorted.
 func (r *reader) list(key string) []string {
 	text := r.text(key)
 	if text == "" {

@@ -14,24 +14,24 @@ import (
 // CreateVolume, VolumeInitializationRate).
 var initializationRates = volumetype.Interval{Least: 100, Most: 300}
 
-// Volume is what parameters say of a volume; zero fields say nothing.
+// Volume has the parameters of a volume; zero fields are not set.
 type Volume struct {
 	Type       string
 	IOPS       int32
 	IOPSPerGB  int32
 	Throughput int32 // MiB/s
-	// Raise takes the type's least IOPS where IOPSPerGB comes to fewer.
+	// Raise uses the type's least IOPS if IOPSPerGB results in fewer.
 	Raise bool
-	// KeepRatio makes IOPS grow with the volume; KeepRatioSaid reports that a
-	// modification named it.
-	KeepRatio, KeepRatioSaid bool
+	// KeepRatio makes IOPS grow with the volume; KeepRatioSet reports whether the
+	// parameters name it.
+	KeepRatio, KeepRatioSet bool
 	// Encrypted is nil if no parameter sets it: the account's default applies then.
 	Encrypted *bool
 	KMSKeyID  string
-	// InitializationRate in MiB/s is for volumes made of a snapshot.
+	// InitializationRate, in MiB/s, is for volumes restored from a snapshot.
 	InitializationRate int32
-	// WaitInitialized makes the volume's first attachment wait until all its data
-	// has come from the snapshot.
+	// WaitInitialized makes the volume's first attachment wait until all its data has
+	// been loaded from the snapshot.
 	WaitInitialized bool
 	Format          Format
 	// Tags are tags as key=template, in the order of their parameters, those of
@@ -39,9 +39,9 @@ type Volume struct {
 	Tags, Untag []string
 }
 
-// ParseVolume reads normalized parameters (see Normalize). Values of mutable
-// replace those of parameters: each key its like, and iops and iopsPerGB one
-// another, as both say how many IOPS there shall be. Unknown keys are ErrInvalid.
+// ParseVolume reads normalized parameters (see Normalize). A value of mutable replaces
+// that of the same key in parameters; iops and iopsPerGB replace each other too, because
+// both determine the IOPS. Unknown keys are ErrInvalid.
 func ParseVolume(parameters, mutable map[string]string) (Volume, error) {
 	if err := checkExclusive(parameters); err != nil {
 		return Volume{}, err
@@ -54,8 +54,8 @@ func ParseVolume(parameters, mutable map[string]string) (Volume, error) {
 	v.Type = r.text(keyType)
 	v.IOPS, v.IOPSPerGB, v.Throughput = r.number(keyIOPS), r.number(keyIOPSPerGB), r.number(keyThroughput)
 	v.Raise, _ = r.truth(keyRaise)
-	v.KeepRatio, v.KeepRatioSaid = r.truth(keyKeepRatio)
-	if encrypted, said := r.truth(keyEncrypted); said {
+	v.KeepRatio, v.KeepRatioSet = r.truth(keyKeepRatio)
+	if encrypted, set := r.truth(keyEncrypted); set {
 		v.Encrypted = &encrypted
 	}
 	v.KMSKeyID = r.text(keyKMSKeyID)
@@ -92,7 +92,7 @@ func overlay(parameters, mutable map[string]string) map[string]string {
 	return both
 }
 
-// check tests the values that do not depend on the size.
+// check checks the values that do not depend on the size.
 func (v Volume) check() error {
 	if err := volumetype.CheckValues(v.Type, v.IOPS, v.Throughput); err != nil {
 		return err
@@ -113,14 +113,13 @@ func (v Volume) check() error {
 	return v.Format.check()
 }
 
-// notInKeyID finds what neither ID, alias nor ARN of a KMS key has.
+// notInKeyID reports whether no ID, alias or ARN of a KMS key has the character.
 func notInKeyID(r rune) bool {
 	return !slices.Contains([]rune(":/_-"), r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }
 
-// Spec is the volume at a size in GiB, with IOPS computed where iopsPerGB asks
-// for it; Spec.Check is the caller's. ErrOutOfRange when the ratio gives what the
-// type cannot have.
+// Spec is the volume at a size in GiB, with the IOPS that iopsPerGB results in. The
+// caller calls its Check. ErrOutOfRange if the type does not allow the IOPS of the ratio.
 func (v Volume) Spec(size int32) (volumetype.Spec, error) {
 	t, err := volumetype.Lookup(v.Type)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // errTooLong ends a template whose output is longer than any tag's value.
 var errTooLong = errors.New("the value is too long")
 
-// scope is what a template sees while it is evaluated.
+// scope has the state of the evaluation of a template.
 type scope struct {
 	fields map[string]string
 	dot    any             // nil means the fields
@@ -26,12 +26,11 @@ type variable struct {
 	value any
 }
 
-// execute fills the template in. compile has refused everything that is not
-// evaluated here.
+// execute evaluates the template. compile has rejected the nodes that it does not support.
 func (v value) execute(fields map[string]string) (string, error) {
 	s := &scope{fields: fields}
 	if err := s.list(v.root); err != nil {
-		return "", fmt.Errorf("%w: the template cannot be filled in: %w", backend.ErrInvalid, err)
+		return "", fmt.Errorf("%w: the template cannot be evaluated: %w", backend.ErrInvalid, err)
 	}
 	return s.out.String(), nil
 }
@@ -76,7 +75,7 @@ func (s *scope) statement(node parse.Node) error {
 	return nil
 }
 
-// branch is if, or with, in which the condition becomes the dot.
+// branch evaluates if, or with, whose condition becomes the dot.
 func (s *scope) branch(b parse.BranchNode, with bool) error {
 	outer, dot := len(s.named), s.dot
 	defer func() { s.named, s.dot = s.named[:outer], dot }()
@@ -93,7 +92,7 @@ func (s *scope) branch(b parse.BranchNode, with bool) error {
 	return s.list(b.List)
 }
 
-// pipe runs commands; each gets the value of the one before as its last argument.
+// pipe runs commands. The value of each is the last argument of the next one.
 func (s *scope) pipe(p *parse.PipeNode) (v any, err error) {
 	var last []any
 	for _, command := range p.Cmds {
@@ -151,14 +150,14 @@ func (s *scope) command(words []parse.Node, last []any) (any, error) {
 	return v, nil
 }
 
-// decide is and, or or: the first value whose truth is wanted, or
-// the last.
-func (s *scope) decide(wanted bool, words []parse.Node, last []any) (v any, err error) {
+// decide evaluates "and" and "or": it returns the first value whose truth is stop, or the
+// last value.
+func (s *scope) decide(stop bool, words []parse.Node, last []any) (v any, err error) {
 	if len(words)+len(last) == 0 {
 		return nil, errors.New("and, or: no arguments")
 	}
 	for _, word := range words {
-		if v, err = s.operand(word); err != nil || truth(v) == wanted {
+		if v, err = s.operand(word); err != nil || truth(v) == stop {
 			return v, err
 		}
 	}
@@ -214,7 +213,7 @@ func (s *scope) variable(n *parse.VariableNode) (any, error) {
 func (s *scope) fieldOf(path []string) (any, error) {
 	v, ok := s.fields[path[0]]
 	if !ok || len(path) > 1 {
-		return nil, fmt.Errorf("there is no .%s", strings.Join(path, "."))
+		return nil, fmt.Errorf("templates have no .%s", strings.Join(path, "."))
 	}
 	return v, nil
 }
@@ -226,5 +225,5 @@ func numeral(n *parse.NumberNode) (any, error) {
 	case n.IsFloat:
 		return n.Float64, nil
 	}
-	return nil, fmt.Errorf("%s is not a number here", n)
+	return nil, fmt.Errorf("%s is not a supported number", n)
 }

@@ -11,16 +11,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// function computes a value from arguments, which are strings, ints, float64s
-// and bools.
+// function computes a value from arguments: strings, ints, float64s and bools.
 type function struct {
-	least, most int // arguments; most 0 is any number
+	least, most int // number of arguments; most is 0 if it has no bound
 	call        func(arguments []any) (any, error)
 }
 
-// functions are those of a template, and and or excepted, which need not look
-// at all their arguments. index and lastIndex look for a text in another, other
-// than text/template's.
+// functions are the functions of a template except "and" and "or", which do not evaluate
+// all arguments. index and lastIndex search for a text in another one, unlike the index
+// of text/template.
 func functions() map[string]function {
 	texts := func(n int, call func(t []string) any) function {
 		return function{n, n, func(arguments []any) (any, error) {
@@ -59,8 +58,8 @@ func allowed() []string {
 	return names
 }
 
-// foreign are functions of text/template that tags do not have: a template that names
-// one gets an error that says so.
+// foreign are functions of text/template that tags do not have. The parser must know them
+// so that compile can name them in its error.
 func foreign() []string { return []string{"call", "html", "js", "urlquery"} }
 
 func textsOf(arguments []any) ([]string, error) {
@@ -104,7 +103,7 @@ func field(a []any) (any, error) {
 // substring is the text from start to before end, in bytes: substring START END TEXT.
 func substring(a []any) (any, error) { return slice([]any{a[2], a[0], a[1]}) }
 
-// slice is text/template's: slice TEXT [START [END]].
+// slice is that of text/template: slice TEXT [START [END]].
 func slice(a []any) (any, error) {
 	texts, err := textsOf(a[:1])
 	if err != nil {
@@ -126,7 +125,7 @@ func slice(a []any) (any, error) {
 // an argument.
 var longWidth = regexp.MustCompile(`%[^a-zA-Z%]*([0-9]{4}|\*)`)
 
-// printf is kept from making texts of any length.
+// printf rejects formats that result in very long texts.
 func printf(a []any) (any, error) {
 	format, ok := a[0].(string)
 	if !ok {
@@ -138,7 +137,7 @@ func printf(a []any) (any, error) {
 	return fmt.Sprintf(format, a[1:]...), nil
 }
 
-// truth is text/template's: what is not empty, nor 0, nor false.
+// truth is that of text/template: it is false for "", 0 and false.
 func truth(v any) bool {
 	switch v := v.(type) {
 	case bool:
@@ -153,7 +152,7 @@ func truth(v any) bool {
 	return false
 }
 
-// equal reports whether the first is any of the others.
+// equal reports whether the first argument equals one of the others.
 func equal(a []any) (any, error) {
 	for _, other := range a[1:] {
 		c, err := compare(a[0], other)
@@ -167,14 +166,14 @@ func equal(a []any) (any, error) {
 	return false, nil
 }
 
-func comparing(wanted func(int) bool) function {
+func comparing(holds func(int) bool) function {
 	return function{2, 2, func(a []any) (any, error) {
 		c, err := compare(a[0], a[1])
-		return wanted(c), err
+		return holds(c), err
 	}}
 }
 
-// compare orders two of one type.
+// compare compares two values of one type.
 func compare(a, b any) (int, error) {
 	switch a := a.(type) {
 	case string:

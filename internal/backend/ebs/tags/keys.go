@@ -1,6 +1,6 @@
-// Package tags makes the tags of EBS volumes and snapshots: those by which the
-// driver finds its own again, and those that users ask for, whose values may be
-// templates. Keys and templates are those of the AWS EBS CSI driver.
+// Package tags makes the tags of EBS volumes and snapshots: those by which the driver
+// finds its resources, and those that users request, whose values may be templates. Keys
+// and templates are those of the AWS EBS CSI driver.
 package tags
 
 import (
@@ -15,12 +15,12 @@ import (
 
 // Keys of the driver's own tags.
 const (
-	// VolumeName and SnapshotName have the CO's name of a volume or snapshot, by
-	// which a repeated creation finds it.
+	// VolumeName and SnapshotName have the CSI name of a volume or snapshot, by which a
+	// repeated creation finds it.
 	VolumeName   = "CSIVolumeName"
 	SnapshotName = "CSIVolumeSnapshotName"
-	// Managed is "true" on everything that the driver made: it lists nothing else,
-	// and AWS's managed policy lets it change nothing else.
+	// Managed is "true" on the resources that the driver created. It lists only these, and
+	// AWS's managed policy allows it to change only these.
 	Managed = reservedPrefix + "cluster"
 	// IOPSPerGB and KeepRatio record that IOPS grow with the volume.
 	IOPSPerGB = reservedPrefix + "IOPSPerGb"
@@ -29,7 +29,7 @@ const (
 	// repeat from another request with the same name. The AWS EBS CSI driver neither
 	// writes nor reads it.
 	Request = reservedPrefix + "request"
-	// Context is a volume's volume context, as key=value with commas between.
+	// Context is the volume context, as pairs key=value separated by commas.
 	Context = reservedPrefix + "volume-context"
 
 	clusterName       = reservedPrefix + "cluster-name"
@@ -43,15 +43,15 @@ const (
 	metadataPrefix    = "csi.storage.k8s.io/"
 )
 
-// EC2's bounds of tags, in Unicode characters (EC2 user guide, "Tag your
-// Amazon EC2 resources").
+// EC2's limits for tags, in Unicode characters (EC2 user guide, "Tag your Amazon EC2
+// resources").
 const (
 	maxTags  = 50
 	maxKey   = 128
 	maxValue = 256
 )
 
-// checkKey refuses keys that EC2 does not take and keys of the driver's own.
+// checkKey rejects keys that EC2 rejects, and the driver's own keys.
 func checkKey(key string) error {
 	switch {
 	case key == "":
@@ -73,10 +73,10 @@ func checkValue(key, value string) error {
 	return nil
 }
 
-// checkAll tests what is complete: the number of tags, and every value.
+// checkAll checks a complete set of tags: their number, and every value.
 func checkAll(tags map[string]string) error {
 	if len(tags) > maxTags {
-		return fmt.Errorf("%w: %d tags, of which EC2 takes %d; ask for fewer", backend.ErrInvalid, len(tags), maxTags)
+		return fmt.Errorf("%w: %d tags are more than the %d of EC2; request fewer", backend.ErrInvalid, len(tags), maxTags)
 	}
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		if err := checkValue(key, tags[key]); err != nil {
@@ -86,7 +86,7 @@ func checkAll(tags map[string]string) error {
 	return nil
 }
 
-// CheckRemoval refuses the removal of tags that are not the user's (ErrInvalid).
+// CheckRemoval rejects the removal of tags that are not the user's (ErrInvalid).
 func CheckRemoval(keys []string) error {
 	for _, key := range keys {
 		if err := checkKey(key); err != nil {

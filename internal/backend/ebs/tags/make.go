@@ -4,7 +4,7 @@ import (
 	"maps"
 )
 
-// Volume are all tags of a new volume. own are more of the driver's own.
+// Volume returns all tags of a new volume. own are further tags of the driver.
 func (r *Rules) Volume(name string, own map[string]string, specifications []string, metadata map[string]string) (map[string]string, error) {
 	tags := r.base(VolumeName, name)
 	if r.clusterID != "" {
@@ -19,12 +19,12 @@ func (r *Rules) Volume(name string, own map[string]string, specifications []stri
 	return r.complete(tags, r.volume, specifications, ofVolumes(), metadata)
 }
 
-// Snapshot are all tags of a new snapshot.
+// Snapshot returns all tags of a new snapshot.
 func (r *Rules) Snapshot(name string, specifications []string, metadata map[string]string) (map[string]string, error) {
 	return r.complete(r.base(SnapshotName, name), r.snapshot, specifications, ofSnapshots(), metadata)
 }
 
-// Changed are the tags that a modification of a volume asks for.
+// Changed returns the tags that a modification of a volume requests.
 func (r *Rules) Changed(specifications []string, metadata map[string]string) (map[string]string, error) {
 	return r.complete(map[string]string{}, nil, specifications, ofVolumes(), metadata)
 }
@@ -39,8 +39,8 @@ func (r *Rules) base(nameTag, name string) map[string]string {
 	return tags
 }
 
-// complete adds the users' tags, of which the later win.
-func (r *Rules) complete(tags map[string]string, extra []wanted, specifications []string, known variables, metadata map[string]string) (map[string]string, error) {
+// complete adds the users' tags; a later one replaces an earlier one.
+func (r *Rules) complete(tags map[string]string, extra []requested, specifications []string, known variables, metadata map[string]string) (map[string]string, error) {
 	specified, err := r.parse(specifications, known)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (r *Rules) complete(tags map[string]string, extra []wanted, specifications 
 	filled := known.fill(metadata)
 	for _, set := range []struct {
 		name string
-		tags []wanted
+		tags []requested
 	}{{"extra tag", extra}, {"tagSpecification", specified}} {
 		for _, w := range set.tags {
 			if err := r.add(tags, w, set.name, filled); err != nil {
@@ -59,7 +59,7 @@ func (r *Rules) complete(tags map[string]string, extra []wanted, specifications 
 	return tags, checkAll(tags)
 }
 
-func (r *Rules) add(tags map[string]string, w wanted, from string, filled map[string]string) error {
+func (r *Rules) add(tags map[string]string, w requested, from string, filled map[string]string) error {
 	text, err := w.value.execute(filled)
 	if err == nil {
 		err = checkValue(w.key, text)

@@ -15,12 +15,11 @@ import (
 type Options struct {
 	// ClusterID adds the tags by which a cluster's resources are known.
 	ClusterID string
-	// Extra are tags of everything, and ExtraVolume of volumes. Their values are
-	// templates. One that names a variable of volumes is for volumes only, and
-	// one that names a variable of snapshots for snapshots.
+	// Extra are tags of volumes and snapshots, ExtraVolume of volumes. Their values are
+	// templates. A template with a variable of volumes is for volumes only, one with a
+	// variable of snapshots for snapshots only.
 	Extra, ExtraVolume map[string]string
-	// WarnOnInvalid leaves a user's tag that cannot be out, with a warning,
-	// instead of failing.
+	// WarnOnInvalid omits an invalid tag of a user with a warning, instead of failing.
 	WarnOnInvalid bool
 	Logger        *slog.Logger
 }
@@ -30,16 +29,16 @@ type Rules struct {
 	clusterID        string
 	warn             bool
 	log              *slog.Logger
-	volume, snapshot []wanted
+	volume, snapshot []requested
 }
 
-// wanted is a tag that a user requests.
-type wanted struct {
+// requested is a tag that a user requests.
+type requested struct {
 	key   string
 	value value
 }
 
-// variables of templates, and the metadata they come from.
+// variables maps the variables of templates to the keys of their metadata.
 type variables map[string]string
 
 func ofVolumes() variables {
@@ -63,8 +62,8 @@ func (v variables) fill(metadata map[string]string) map[string]string {
 	return filled
 }
 
-// check refuses a tag that names other variables.
-func (v variables) check(w wanted) error {
+// check rejects a tag that names other variables.
+func (v variables) check(w requested) error {
 	for _, name := range w.value.variables {
 		if _, known := v[name]; !known {
 			return fmt.Errorf("%w: the value of %q names .%s; known are .%s", backend.ErrInvalid, w.key, name,
@@ -80,7 +79,7 @@ func New(o Options) (*Rules, error) {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	err := errors.Join(r.addExtra(o.Extra), r.addExtraVolume(o.ExtraVolume))
+	err := errors.Join(r.addExtra("extra tag", o.Extra, false), r.addExtra("extra volume tag", o.ExtraVolume, true))
 	if o.ClusterID != "" {
 		err = errors.Join(err, checkValue(clusterName, o.ClusterID), checkLength(clusterPrefix+o.ClusterID))
 	}
@@ -94,15 +93,16 @@ func checkLength(key string) error {
 	return nil
 }
 
-func (r *Rules) addExtra(extra map[string]string) error {
+// addExtra adds tags to those of volumes and of snapshots, or to those of volumes only.
+func (r *Rules) addExtra(what string, extra map[string]string, volumesOnly bool) error {
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
 		w, err := parsePair(key, extra[key])
 		forVolumes, forSnapshots := ofVolumes().check(w), ofSnapshots().check(w)
-		if err == nil && forVolumes != nil && forSnapshots != nil {
+		if err == nil && forVolumes != nil && (volumesOnly || forSnapshots != nil) {
 			err = forVolumes
 		}
 		if err != nil {
-			if err = r.excuse("extra tag", err); err != nil {
+			if err = r.excuse(what, err); err != nil {
 				return err
 			}
 			continue
@@ -110,54 +110,37 @@ func (r *Rules) addExtra(extra map[string]string) error {
 		if forVolumes == nil {
 			r.volume = append(r.volume, w)
 		}
-		if forSnapshots == nil {
+		if forSnapshots == nil && !volumesOnly {
 			r.snapshot = append(r.snapshot, w)
 		}
 	}
 	return nil
 }
 
-func (r *Rules) addExtraVolume(extra map[string]string) error {
-	for _, key := range slices.Sorted(maps.Keys(extra)) {
-		w, err := parsePair(key, extra[key])
-		if err == nil {
-			err = ofVolumes().check(w)
-		}
-		if err != nil {
-			if err = r.excuse("extra volume tag", err); err != nil {
-				return err
-			}
-			continue
-		}
-		r.volume = append(r.volume, w)
-	}
-	return nil
-}
-
-// excuse turns an error into a warning, if the parameters ask for that.
+// excuse logs an error as a warning if WarnOnInvalid is set; otherwise it returns it.
 func (r *Rules) excuse(what string, err error) error {
 	err = fmt.Errorf("%s: %w", what, err)
 	if !r.warn {
 		return err
 	}
-	r.log.Warn("a tag is left out", "error", err)
+	r.log.Warn("an invalid tag is omitted", "error", err)
 	return nil
 }
 
-func parsePair(key, text string) (wanted, error) {
+func parsePair(key, text string) (requested, error) {
 	if err := checkKey(key); err != nil {
-		return wanted{key: key}, err
+		return requested{key: key}, err
 	}
 	v, err := compile(text)
 	if err != nil {
 		err = fmt.Errorf("the value of %q: %w", key, err)
 	}
-	return wanted{key: key, value: v}, err
+	return requested{key: key, value: v}, err
 }
 
-// parse reads tags as parameters have them, key=template.
-func (r *Rules) parse(specifications []string, known variables) ([]wanted, error) {
-	var all []wanted
+// parse reads the tags of parameters, which have the form key=template.
+func (r *Rules) parse(specifications []string, known variables) ([]requested, error) {
+	var all []requested
 	for _, text := range specifications {
 		w, err := parseSpecification(text)
 		if err == nil {
@@ -174,16 +157,15 @@ func (r *Rules) parse(specifications []string, known variables) ([]wanted, error
 	return all, nil
 }
 
-func parseSpecification(text string) (wanted, error) {
+func parseSpecification(text string) (requested, error) {
 	key, template, ok := strings.Cut(text, "=")
 	if !ok {
-		return wanted{}, fmt.Errorf("%w: %.80q is not key=value", backend.ErrInvalid, text)
+		return requested{}, fmt.Errorf("%w: %.80q is not key=value", backend.ErrInvalid, text)
 	}
 	return parsePair(key, template)
 }
 
-// CheckVolume reports whether tags of volumes can be so, as far as that can be
-// seen without knowing whose volume it is.
+// CheckVolume checks the tags of volumes without the metadata of a volume.
 func (r *Rules) CheckVolume(specifications []string) error {
 	_, err := r.parse(specifications, ofVolumes())
 	return err

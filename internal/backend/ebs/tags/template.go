@@ -12,17 +12,17 @@ import (
 // maxTemplate bounds the text of a template, in bytes.
 const maxTemplate = 4096
 
-// value is the template of one tag's value. It is parsed by text/template's
-// parser and evaluated here: text/template itself finds methods by name, which
-// keeps every method of every type in the binary.
+// value is the template of a tag's value. The parser is that of text/template. This
+// package evaluates the result, because text/template finds methods by name, for which
+// the linker would keep every method of every type in the binary.
 type value struct {
 	root *parse.ListNode
-	// variables that it names.
+	// variables that the template names.
 	variables []string
 }
 
-// compile reads a template. It may choose and compute, but neither repeat nor
-// call for other templates: it ends soon, whatever it says.
+// compile parses a template. Templates have conditions and functions, but neither loops
+// nor other templates, so that every evaluation is short.
 func compile(text string) (value, error) {
 	if len(text) > maxTemplate {
 		return value{}, fmt.Errorf("%w: a template of %d bytes is too long; %d are allowed", backend.ErrInvalid, len(text), maxTemplate)
@@ -33,7 +33,7 @@ func compile(text string) (value, error) {
 	}
 	trees, err := parse.Parse("value", text, "", "", known)
 	if err != nil {
-		return value{}, fmt.Errorf("%w: the template %q cannot be read: %s", backend.ErrInvalid, text, said(err))
+		return value{}, fmt.Errorf("%w: the template %q cannot be parsed: %s", backend.ErrInvalid, text, withoutPosition(err))
 	}
 	w, read := walker{}, value{}
 	if tree := trees["value"]; tree != nil {
@@ -51,8 +51,8 @@ func compile(text string) (value, error) {
 	return read, nil
 }
 
-// said is the text of a template's error, without positions in this package.
-func said(err error) string {
+// withoutPosition is the text of a parser's error without the name of the template.
+func withoutPosition(err error) string {
 	_, text, _ := strings.Cut(err.Error(), "value:")
 	return "line " + text
 }
