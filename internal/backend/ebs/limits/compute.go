@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// Facts are what the number of volumes that an instance can take depends on.
+// Facts are those that decide how many volumes an instance can take.
 type Facts struct {
 	InstanceType string
-	// Interfaces are the attached network interfaces, the primary one included;
-	// 0, unknown, counts as that one.
+	// Interfaces are the attached network interfaces with the primary one; 0 means
+	// unknown, and counts as 1.
 	Interfaces int
-	// Disks are the EBS volumes that are attached and not the driver's; at least
-	// the root volume counts.
+	// Disks are the attached EBS volumes that are not the driver's. 0 counts as 1,
+	// the root volume.
 	Disks int
 }
 
-// Config overrides what would be derived; nil fields are derived.
+// Config overrides derived values; nil fields are derived.
 type Config struct {
-	// Volumes is the answer, whatever the facts.
+	// Volumes is the limit itself.
 	Volumes *int64
-	// Reserved are the slots that are not the driver's, instead of Facts.Disks.
+	// Reserved is the number of slots that are not the driver's, instead of Facts.Disks.
 	Reserved *int64
 }
 
-// Check refuses what excludes each other or makes no sense.
+// Check rejects fields that exclude each other and negative numbers.
 func (c Config) Check() error {
 	switch {
 	case c.Volumes != nil && c.Reserved != nil:
@@ -40,15 +40,15 @@ func (c Config) Check() error {
 // Result is how many volumes of the driver an instance can take, and why.
 type Result struct {
 	Volumes int64 // at least 1: to Kubernetes, 0 is "no limit"
-	// Slots of the type, of which Reserved and Interfaces are taken by others;
-	// all 0 when the number was fixed.
+	// Slots of the type, of which others use Reserved and Interfaces; all 0 if the
+	// number is fixed by configuration.
 	Slots, Reserved, Interfaces int64
 	// Derivation is a sentence for a log line.
 	Derivation string
 }
 
-// Compute follows the rule: slots of the type, less the reserved ones, less the
-// network interfaces besides the primary one where they share the slots.
+// Compute returns the slots of the type, less the reserved ones and, if network
+// interfaces share the slots, less all but the primary one.
 func Compute(c Config, f Facts) Result {
 	if c.Volumes != nil {
 		return atLeastOne(Result{Volumes: *c.Volumes, Derivation: "fixed by configuration"})
@@ -72,7 +72,7 @@ func Compute(c Config, f Facts) Result {
 	}
 	if limit.Shared && f.Interfaces > 1 {
 		r.Interfaces = int64(f.Interfaces) - 1
-		fmt.Fprintf(&why, ", less %d network interfaces besides the primary one", r.Interfaces)
+		fmt.Fprintf(&why, ", less %d network interfaces without the primary one", r.Interfaces)
 	}
 	r.Volumes, r.Derivation = r.Slots-r.Reserved-r.Interfaces, why.String()
 	return atLeastOne(r)

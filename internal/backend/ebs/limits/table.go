@@ -1,7 +1,7 @@
-// Package limits knows how many attachments an EC2 instance type has for EBS
-// volumes, and computes what is left of them for the driver. The table has the answers
-// of DescribeInstanceTypes in 2026 (ebsInfo.maximumEbsAttachments and
-// attachmentLimitType) as rules, so that a node needs no call of EC2.
+// Package limits has the number of EBS volumes that an EC2 instance type can attach, and
+// computes how many of them the driver can use. The table has the answers of
+// DescribeInstanceTypes in 2026 (ebsInfo.maximumEbsAttachments and attachmentLimitType)
+// as rules, so that a node needs no EC2 call.
 package limits
 
 import (
@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Limit is how many attachments an instance type has. Where they are Shared,
-// network interfaces take from the same number; the primary one and the
-// instance store disks are accounted for already.
+// Limit is the number of attachments of an instance type. If they are Shared, network
+// interfaces use them too; Slots already excludes the primary interface and the instance
+// store disks.
 type Limit struct {
 	Slots  int
 	Shared bool
@@ -47,14 +47,14 @@ func Xen(instanceType string) bool {
 	return contains(xenFamilies, family) && !strings.HasPrefix(size, "metal")
 }
 
-// The answer for types that no rule names, and for those of the Xen hypervisor.
+// Limits of types that no rule names, and of those of the Xen hypervisor.
 const (
 	usual             = 27
 	xen               = 39
 	smallestDedicated = 32
 )
 
-// xenFamilies run on Xen, but for their bare metal sizes.
+// xenFamilies run on Xen, except for their bare metal sizes.
 const xenFamilies = "c1 c3 c4 d2 h1 i2 i3 m1 m2 m3 m4 r3 r4 t1 t2 x1 x1e"
 
 // usualFamilies are those of which every size that no rule names has the usual
@@ -63,7 +63,7 @@ const usualFamilies = "a1 c5 c5a c5n c6a c6g c6gn c6i c6in c7g c7gn dl1 f1 g3 g3
 	"hpc6a hpc6id hpc7g m5 m5a m5n m5zn m6a m6g m6i m6in m7g p2 p3 p3dn r5 r5a r5b r5n r6a r6g r6i r6in r7g " +
 	"t3 t3a t4g trn1 trn1n u-3tb1 u-6tb1 u-9tb1 u-12tb1 u-18tb1 u-24tb1 vt1 x2iezn"
 
-// dedicatedFamilies have slots that nothing but volumes takes, in every size.
+// dedicatedFamilies have slots for volumes only, in every size.
 const dedicatedFamilies = "c7a c7i c7i-flex c8a c8g c8gb c8gd c8gn c8i c8i-flex c8ib c8id c8in c8ine c9g c9gd " +
 	"f2 g6 g6e g6f g7 g7e gr6 gr6f hpc7a hpc8a i7i i7ie i8g i8ge " +
 	"m7a m7i m7i-flex m8a m8azn m8g m8gb m8gd m8gn m8i m8i-flex m8ib m8id m8idb m8idn m8in m8ine m9g m9gd " +
@@ -94,7 +94,8 @@ func lookUp(rules []rule, family, size string) (slots int, found bool) {
 	return 0, false
 }
 
-// dedicated returns the limit by the size, for all dedicated families alike.
+// dedicated returns the limit by the size, which is the same for all dedicated families
+// except dedicatedExceptions.
 func dedicated(family, size string) (slots int, found bool) {
 	if slots, found := lookUp(dedicatedExceptions(), family, size); found {
 		return slots, true

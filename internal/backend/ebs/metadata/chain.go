@@ -12,16 +12,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// defaultTimeout bounds one source, so that the next is asked; a count
-// that has an older answer to fall back on waits less.
+// defaultTimeout bounds one source, so that the next one is asked. A count of interfaces
+// has an older answer to fall back on, and so a shorter timeout.
 const (
 	defaultTimeout = 5 * time.Second
 	recountTimeout = time.Second
 )
 
-// Chain asks sources in their order until one answers, and stays with it: who
-// an instance is does not change while it runs. The number of interfaces does,
-// and is asked for each time.
+// Chain asks sources in their order until one answers, and caches the answer, because
+// the identity of an instance does not change while it runs. It asks for the number of
+// interfaces each time.
 type Chain struct {
 	given   Instance
 	sources []Source
@@ -32,10 +32,10 @@ type Chain struct {
 	counter Counter
 }
 
-// Options are what a Chain is made of.
+// Options of a Chain.
 type Options struct {
-	// Given are values of the command line, which nothing overrides. With ID,
-	// Type and Zone no source is asked.
+	// Given are values of the command line; they override those of the sources. If ID,
+	// Type and Zone are given, no source is asked.
 	Given Instance
 	// Sources in the order of trust.
 	Sources []Source
@@ -55,8 +55,8 @@ func NewChain(o Options) *Chain {
 	return c
 }
 
-// Instance returns which instance this is. Calls at the same time wait for each
-// other. ErrUnavailable, with what each source said, when none answered.
+// Instance returns the identity of this instance. Concurrent calls wait for each other.
+// If no source answers, the error is ErrUnavailable with the error of each source.
 func (c *Chain) Instance(ctx context.Context) (Instance, error) {
 	select {
 	case <-c.lock:
@@ -110,7 +110,7 @@ func (c *Chain) accept(found Instance, source Source) error {
 	if !instanceID.MatchString(found.ID) {
 		return fmt.Errorf("%w: %q, as %s has it, is not the ID of an EC2 instance (i- and 8 or 17 hexadecimal digits)", backend.ErrInvalid, found.ID, found.Source)
 	}
-	// A source that did not know the number now will not know it later.
+	// A source that does not know the number now will not know it later.
 	if counter, counts := source.(Counter); counts && c.given.Interfaces == 0 && found.Interfaces > 0 {
 		c.counter = counter
 	}
@@ -119,7 +119,8 @@ func (c *Chain) accept(found Instance, source Source) error {
 	return nil
 }
 
-// recount asks for the interfaces of now. Without an answer the last number stays.
+// recount updates the number of interfaces. If the source does not answer, the last
+// number stays.
 func (c *Chain) recount(ctx context.Context) {
 	if c.counter == nil {
 		return

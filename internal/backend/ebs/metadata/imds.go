@@ -15,14 +15,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// IMDS asks the instance metadata service, version 2 and, where that is allowed
-// and version 2 does not answer, 1.
+// IMDS asks the instance metadata service by version 2 of its API. If that does not
+// answer and version 1 is allowed, it uses version 1.
 type IMDS struct {
 	client   *imds.Client
 	endpoint string
 }
 
-// NewIMDS makes one. endpoint is a URL; "" means AWS_EC2_METADATA_SERVICE_ENDPOINT,
+// NewIMDS makes an IMDS. endpoint is a URL; "" means AWS_EC2_METADATA_SERVICE_ENDPOINT,
 // or else the address that the service has on every instance.
 func NewIMDS(endpoint string) IMDS {
 	where := endpoint
@@ -38,7 +38,7 @@ func NewIMDS(endpoint string) IMDS {
 // Name is "imds".
 func (s IMDS) Name() string { return "imds" }
 
-// Instance reads the identity document and what it does not have.
+// Instance reads the identity document, and the values that it lacks.
 func (s IMDS) Instance(ctx context.Context) (Instance, error) {
 	document, err := s.client.GetInstanceIdentityDocument(ctx, nil)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s IMDS) Interfaces(ctx context.Context) (int, error) {
 	return len(strings.Fields(macs)), nil
 }
 
-// optional reads a value that not every instance has; "" where there is none.
+// optional reads a value that not every instance has; "" if the instance lacks it.
 func (s IMDS) optional(ctx context.Context, path string) (string, error) {
 	value, err := s.get(ctx, path)
 	var response *smithyhttp.ResponseError

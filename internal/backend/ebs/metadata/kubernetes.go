@@ -11,15 +11,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// NodeObject is this machine's Node object, wherever it is read from.
+// NodeObject reads this machine's Node object.
 type NodeObject interface {
-	// Node returns spec.providerID and the labels as they are now.
+	// Node returns the current spec.providerID and labels.
 	Node(ctx context.Context) (providerID string, labels map[string]string, err error)
 }
 
 // Labels of a Node. The first three are well-known (kubernetes.io, "Well-Known
-// Labels"); the last is written by the metadata labeler of the driver that this
-// one replaces.
+// Labels"). The metadata labeler of the AWS EBS CSI driver writes the last one.
 const (
 	labelType       = "node.kubernetes.io/instance-type"
 	labelZone       = "topology.kubernetes.io/zone"
@@ -35,7 +34,7 @@ type Kubernetes struct{ Object NodeObject }
 // Name is "kubernetes".
 func (k Kubernetes) Name() string { return "kubernetes" }
 
-// Instance reads what the cloud's controller wrote into the Node.
+// Instance reads the values that the cloud's controller wrote into the Node.
 func (k Kubernetes) Instance(ctx context.Context) (Instance, error) {
 	providerID, labels, err := k.Object.Node(ctx)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package metadata finds which EC2 instance this process runs on: by the
-// instance metadata service (IMDS), by the Kubernetes Node object, or by what
-// the command line gives. None needs credentials, and none is asked of EC2.
+// Package metadata identifies the EC2 instance that this process runs on: by the
+// instance metadata service (IMDS), by the Kubernetes Node object, or by flags of the
+// command line. None of them needs credentials or an EC2 call.
 package metadata
 
 import (
@@ -8,7 +8,7 @@ import (
 	"regexp"
 )
 
-// Instance is what is known of an instance; empty and 0 mean unknown.
+// Instance is the identity of an instance; empty and 0 mean unknown.
 type Instance struct {
 	ID   string // i-…
 	Type string // m5.large, …
@@ -17,27 +17,25 @@ type Instance struct {
 	Region, Zone, ZoneID string
 	// OutpostARN is set on an Outpost.
 	OutpostARN string
-	// Interfaces are the network interfaces that are attached now, the primary
-	// one included.
+	// Interfaces is the number of network interfaces that are attached now, with the
+	// primary one.
 	Interfaces int
 	// Source is the name of the source that answered.
 	Source string
 }
 
-// instanceID is the form of EC2's: 8 digits in accounts of before 2016.
+// instanceID is the form of EC2's instance IDs: 8 digits for instances from before 2016.
 var instanceID = regexp.MustCompile(`^i-(?:[0-9a-f]{8}|[0-9a-f]{17})$`)
 
 // Source is one source of instance metadata.
 type Source interface {
 	// Name is the source's in --metadata-sources.
 	Name() string
-	// Instance fails, with what to do about it, rather than leave out the ID or
-	// the zone.
+	// Instance returns at least the ID and the zone. Its errors name the next action.
 	Instance(ctx context.Context) (Instance, error)
 }
 
-// Counter is a Source that can return the number of network interfaces of now
-// without the rest.
+// Counter is a Source that can return the current number of network interfaces alone.
 type Counter interface {
 	Interfaces(ctx context.Context) (int, error)
 }

@@ -19,11 +19,11 @@ func (n *Node) Devices(_ context.Context, id string) ([]backend.Device, error) {
 	return devices, err
 }
 
-// present finds the volume's disk, nil when it is not there, and its devices,
-// the disk first. A device that goes away meanwhile is left out.
+// present finds the volume's disk, nil if this machine has none, and its devices, the
+// disk first. It omits a device that disappears meanwhile.
 func (n *Node) present(id string) (*disk, []backend.Device, error) {
 	if !volumeID.MatchString(id) {
-		return nil, nil, nil // what has no ID of EBS has no device
+		return nil, nil, nil // only a valid volume ID has a device
 	}
 	serial, err := serialOf(id)
 	if err != nil {
@@ -33,12 +33,12 @@ func (n *Node) present(id string) (*disk, []backend.Device, error) {
 	if d == nil || err != nil {
 		return nil, nil, err
 	}
-	partitions, err := n.partitionsOf(*d)
+	targets, err := n.targetsOf(*d)
 	if err != nil {
 		return nil, nil, err
 	}
 	var devices []backend.Device
-	for _, t := range append([]target{wholeOf(*d)}, partitions...) {
+	for _, t := range targets {
 		device, err := n.describe(t)
 		if errors.Is(err, errChanged) {
 			continue
@@ -51,7 +51,7 @@ func (n *Node) present(id string) (*disk, []backend.Device, error) {
 	return d, devices, nil
 }
 
-// describe opens a target for a moment.
+// describe opens a target, describes it and closes it.
 func (n *Node) describe(t target) (*backend.Device, error) {
 	file, err := n.open(t)
 	if err != nil {
@@ -61,8 +61,8 @@ func (n *Node) describe(t target) (*backend.Device, error) {
 	return device, errors.Join(err, file.Close())
 }
 
-// ResizeDevice returns the size of the disk, which follows the volume without
-// help (Linux 4.2). A partition stays as it is.
+// ResizeDevice returns the size of the disk. The kernel updates it when the volume grows
+// (Linux 4.2). A partition keeps its size.
 func (n *Node) ResizeDevice(_ context.Context, id string) (int64, error) {
 	d, devices, err := n.present(id)
 	if d == nil || len(devices) == 0 || err != nil {
@@ -71,9 +71,9 @@ func (n *Node) ResizeDevice(_ context.Context, id string) (int64, error) {
 	return devices[0].Size, nil
 }
 
-// CloseDevice makes sure that nothing uses the disk any more and that all of it
-// is written: the controller is about to detach it, which takes no notice of
-// either. The disk itself stays until then, writable for another driver.
+// CloseDevice fails if the disk is in use, and flushes it, because the controller is
+// about to detach it and EC2 checks neither. The disk stays until then, writable for
+// another driver.
 func (n *Node) CloseDevice(_ context.Context, id string) error {
 	d, _, err := n.present(id)
 	if err != nil {
@@ -90,7 +90,7 @@ func (n *Node) CloseDevice(_ context.Context, id string) error {
 	if !volumeID.MatchString(id) {
 		return nil
 	}
-	if d == nil { // a mark is of no use to another attachment
+	if d == nil { // a mark is valid for one attachment only
 		err = n.records.remove(id, markSuffix)
 	}
 	return errors.Join(err, n.records.remove(id, claimSuffix))
@@ -104,11 +104,11 @@ func (n *Node) quiesce(d disk) error {
 	if err := errors.Join(n.flushUnused(file, d), file.Close()); err != nil {
 		return err
 	}
-	partitions, err := n.partitionsOf(d)
+	targets, err := n.targetsOf(d)
 	if err != nil {
 		return err
 	}
-	for _, t := range append([]target{wholeOf(d)}, partitions...) {
+	for _, t := range targets {
 		if err := n.makeWritable(t); err != nil {
 			return err
 		}
@@ -116,8 +116,8 @@ func (n *Node) quiesce(d disk) error {
 	return nil
 }
 
-// makeWritable takes back that a target was opened for readers. A disk that
-// cannot be written stays as it is.
+// makeWritable sets a target that was opened read-only back to writable. It ignores a
+// disk that cannot be writable.
 func (n *Node) makeWritable(t target) error {
 	file, err := n.open(t)
 	if err != nil {
@@ -134,9 +134,9 @@ func (n *Node) makeWritable(t target) error {
 	return err
 }
 
-// flushUnused opens the disk exclusively and flushes it. The open fails while
-// the disk, or a partition of it, is mounted anywhere, in whatever mount namespace (bd_prepare_to_claim,
-// block/bdev.c). The number is pinned by the caller's descriptor.
+// flushUnused opens the disk exclusively and flushes it. The open fails while the disk or
+// a partition of it is mounted in any mount namespace (bd_prepare_to_claim, block/bdev.c).
+// The caller's descriptor pins the number.
 func (n *Node) flushUnused(pinned *os.File, d disk) error {
 	alone, err := os.OpenFile(filepath.Join(n.options.DevRoot, d.name), os.O_RDONLY|unix.O_EXCL|unix.O_NOFOLLOW, 0)
 	switch {
@@ -152,7 +152,7 @@ func (n *Node) flushUnused(pinned *os.File, d disk) error {
 	if err == nil && number == d.number {
 		err = pinned.Sync()
 		if gone(err) || errors.Is(err, unix.EIO) {
-			n.options.Logger.Error("what was written to a disk last may be lost: it could not be flushed", "disk", d.name, "error", err)
+			n.options.Logger.Error("flush of a disk failed; the last writes to it may be lost", "disk", d.name, "error", err)
 			err = nil
 		}
 	}

@@ -17,7 +17,7 @@ type target struct {
 
 func wholeOf(d disk) target { return target{disk: d, name: d.name, number: d.number} }
 
-// find returns the target of a request; nil if it does not exist (yet).
+// find returns the target of a request; nil if it does not exist, or not yet.
 func (n *Node) find(w request) (*target, error) {
 	d, err := n.findDisk(w)
 	if d == nil || err != nil {
@@ -55,8 +55,17 @@ func (n *Node) partitionsOf(d disk) ([]target, error) {
 	return targets, nil
 }
 
-// findDisk finds a volume's disk: by its serial number, or on an instance of
-// Xen, whose disks have none, by the name that the attachment was given.
+// targetsOf are a disk and its partitions.
+func (n *Node) targetsOf(d disk) ([]target, error) {
+	partitions, err := n.partitionsOf(d)
+	if err != nil {
+		return nil, err
+	}
+	return append([]target{wholeOf(d)}, partitions...), nil
+}
+
+// findDisk finds a volume's disk by its serial number. On an instance of Xen, whose disks
+// have none, it finds the disk by the device name of the attachment.
 func (n *Node) findDisk(w request) (*disk, error) {
 	d, err := n.sys.withSerial(w.serial, n.options.Model)
 	if d != nil || err != nil {
@@ -68,10 +77,10 @@ func (n *Node) findDisk(w request) (*disk, error) {
 // xenDisk is the name of a disk of Xen in the guest.
 var xenDisk = regexp.MustCompile(`^(?:xvd|sd)[a-z]+[0-9]*$`)
 
-// findXen finds the disk in the slot that EC2 was asked for. Nothing on the machine
-// shows whether it is the volume; the controller does by the name
-// of the attachment. So there must be one: that of the request, or the one that
-// an earlier request of this very appearance of the disk had.
+// findXen finds the disk in the slot of the device name that the attachment requested.
+// The machine does not show which volume the disk is; only the controller's device name
+// identifies it. So there must be one: in the request, or in an earlier request for the
+// same appearance of the disk.
 func (n *Node) findXen(w request) (*disk, error) {
 	disks, err := n.sys.xenDisks()
 	if err != nil || len(disks) == 0 {
@@ -80,26 +89,25 @@ func (n *Node) findXen(w request) (*disk, error) {
 	if w.devicePath == "" {
 		return n.claimedXen(w.volumeID, disks)
 	}
-	// On Nitro the name is a label that means nothing; a disk that has it there
-	// is something else.
+	// On Nitro the name is only a label; a disk with that name is another device.
 	nitro, err := n.sys.hasModel(n.options.Model)
 	if nitro || err != nil {
 		return nil, err
 	}
-	wanted, isName := slotOfName(w.devicePath)
+	requested, isName := slotOfName(w.devicePath)
 	if !isName {
 		return nil, fmt.Errorf("%w: %s of the attachment is %.64q; on this instance it is like /dev/xvdf", backend.ErrInvalid, keyDevicePath, w.devicePath)
 	}
 	for i := range disks {
-		if disks[i].slot == wanted {
+		if disks[i].slot == requested {
 			return &disks[i], nil
 		}
 	}
 	return nil, nil
 }
 
-// claimedXen finds the disk of a volume that was opened before, while that is
-// the same disk.
+// claimedXen finds the disk of a volume that was opened before, if it is the same
+// appearance of the disk.
 func (n *Node) claimedXen(id string, disks []disk) (*disk, error) {
 	claim, err := n.records.read(id, claimSuffix)
 	if claim == nil || claim.Xen == "" || err != nil {
@@ -118,8 +126,8 @@ func (n *Node) claimedXen(id string, disks []disk) (*disk, error) {
 	return nil, nil
 }
 
-// again reports whether sysfs still has the target as it was found.
-func (n *Node) again(t target) (bool, error) {
+// unchanged reports whether sysfs still has the target as it was found.
+func (n *Node) unchanged(t target) (bool, error) {
 	read := n.sys.nvme
 	if t.disk.xen {
 		read = n.sys.xen

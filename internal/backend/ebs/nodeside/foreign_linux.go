@@ -13,35 +13,34 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// idleGrace is how long a disk without a user, whose device name can be one that
-// a driver gave, is taken for a volume of the driver that has just been attached,
-// or is about to be detached.
+// idleGrace is how long an unused disk, whose device name can be one of a driver, is
+// treated as a volume of the driver that was just attached or is about to be detached.
 const idleGrace = 5 * time.Minute
 
-// driversName matches the device names that this driver and the AWS EBS CSI
-// driver give first. People and the boot give names of one letter.
+// driversName matches the device names that this driver and the AWS EBS CSI driver use
+// first. Administrators and launch templates usually choose names of one letter.
 var driversName = regexp.MustCompile(`^(/dev/)?xvd[a-d][a-z]$`)
 
-// idleDisk is a disk that had no user when it was counted last.
+// idleDisk is a disk that was not in use at the last count.
 type idleDisk struct {
-	since time.Time
-	ours  bool // by its device name; true if that is not known
+	since  time.Time
+	driver bool // its device name is one of a driver, or unknown
 }
 
-// csiMounts is where, below the kubelet's directory, all CSI drivers' volumes
-// are staged, those that another driver than this process staged included.
+// csiMounts is the part of a path below the kubelet's directory at which all CSI drivers
+// stage volumes.
 const csiMounts = "/plugins/kubernetes.io/csi/"
 
-// foreignDisks counts the EBS volumes that are attached and not the driver's:
-// the root volume, and those that were attached by other means. What IMDS
-// has in its block device mapping does not help: it is as of the instance's start,
-// so it lacks what came later and has what the driver had attached before a reboot.
+// foreignDisks counts the attached EBS volumes that are not the driver's: the root
+// volume, and those that others attached. The block device mapping of IMDS cannot be
+// used: it is from the instance's start, so it lacks later volumes and has those that the
+// driver had attached before a reboot.
 func (n *Node) foreignDisks(now time.Time) (int, error) {
 	disks, err := n.ebsDisks()
 	if err != nil {
 		return 0, err
 	}
-	ours, err := n.records.claimed()
+	claimed, err := n.records.claimed()
 	if err != nil {
 		return 0, err
 	}
@@ -55,7 +54,7 @@ func (n *Node) foreignDisks(now time.Time) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if inCSI || ours[idOf(d.serial)] || n.claimsXen(d, ours) {
+		if inCSI || claimed[idOf(d.serial)] || n.claimsXen(d, claimed) {
 			continue
 		}
 		if elsewhere || n.idleForeign(d, seen, now) {
@@ -68,7 +67,7 @@ func (n *Node) foreignDisks(now time.Time) (int, error) {
 	return foreign, nil
 }
 
-// ebsDisks are all that can be EBS volumes.
+// ebsDisks are the disks that can be EBS volumes.
 func (n *Node) ebsDisks() ([]disk, error) {
 	all, err := n.sys.nvmeDisks()
 	if err != nil {
@@ -85,40 +84,43 @@ func (n *Node) ebsDisks() ([]disk, error) {
 }
 
 // claimsXen reports whether a disk of Xen is one that the driver has opened.
-func (n *Node) claimsXen(d disk, ours map[string]bool) bool {
+func (n *Node) claimsXen(d disk, claimed map[string]bool) bool {
 	if !d.xen {
 		return false
 	}
-	for id := range ours {
-		if claim, err := n.records.read(id, claimSuffix); err == nil && claim != nil && claim.Xen == d.name && claim.Disk.Number == d.number {
+	for id := range claimed {
+		claim, err := n.records.read(id, claimSuffix)
+		if err == nil && claim != nil && claim.Xen == d.name && claim.Disk.Number == d.number {
 			return true
 		}
 	}
 	return false
 }
 
-// usesOf returns where a disk or a partition of it is used: as a CSI volume, or in
-// another way (a mount, or a device such as LVM's over it).
+// usesOf reports whether a disk or a partition of it is mounted as a CSI volume, or used
+// in another way: by another mount, or by a device on top of it such as LVM's.
 func (n *Node) usesOf(d disk, table []*mountinfo.Info) (inCSI, elsewhere bool, err error) {
-	partitions, err := n.partitionsOf(d)
-	if err != nil {
-		return false, false, err
-	}
-	for _, t := range append(partitions, wholeOf(d)) {
-		for _, m := range append(mount.OfDevice(table, t.number), mount.OfNode(table, t.name, t.number)...) {
-			if strings.Contains(m.Mountpoint+"/", csiMounts) {
-				inCSI = true
-			} else {
-				elsewhere = true
-			}
+	targets, err := n.targetsOf(d)
+	for _, t := range targets {
+		for _, point := range t.mountPoints(table) {
+			inCSI = inCSI || strings.Contains(point+"/", csiMounts)
+			elsewhere = elsewhere || !strings.Contains(point+"/", csiMounts)
 		}
 		elsewhere = elsewhere || n.isHeld(t)
 	}
-	return inCSI, elsewhere, nil
+	return inCSI, elsewhere, err
 }
 
-// isHeld reports whether another device is made of a target, or the system swaps
-// to it.
+// mountPoints are the mount points of a target's filesystem and of its device node.
+func (t target) mountPoints(table []*mountinfo.Info) []string {
+	var points []string
+	for _, m := range append(mount.OfDevice(table, t.number), mount.OfNode(table, t.name, t.number)...) {
+		points = append(points, m.Mountpoint)
+	}
+	return points
+}
+
+// isHeld reports whether another device uses a target, or the system swaps to it.
 func (n *Node) isHeld(t target) bool {
 	path := n.sys.path(t.disk.name, "holders")
 	if t.index != 0 {
@@ -141,21 +143,21 @@ func (n *Node) isHeld(t target) bool {
 	return false
 }
 
-// idleForeign reports whether a disk without a user is not the driver's: by its
-// device name, or since it has had none for long.
+// idleForeign reports whether an unused disk is not the driver's: by its device name, or
+// because it has not been used for idleGrace.
 func (n *Node) idleForeign(d disk, seen map[uint64]idleDisk, now time.Time) bool {
 	n.mu.Lock()
 	idle, known := n.idle[d.number]
 	n.mu.Unlock()
 	if !known {
-		idle = idleDisk{since: now, ours: n.namedByDriver(d)}
+		idle = idleDisk{since: now, driver: n.namedByDriver(d)}
 	}
 	seen[d.number] = idle
-	return !idle.ours || now.Sub(idle.since) >= idleGrace
+	return !idle.driver || now.Sub(idle.since) >= idleGrace
 }
 
-// namedByDriver reports whether a disk was attached under a name that drivers give.
-// It is true for a disk that does not report its name.
+// namedByDriver reports whether a disk was attached under a device name of a driver. It
+// is true for a disk that does not report its name.
 func (n *Node) namedByDriver(d disk) bool {
 	if d.xen {
 		return driversName.MatchString(d.name)

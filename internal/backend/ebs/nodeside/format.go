@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// formatOptions reads the mkfs options of a volume context. The controller
-// checked them when the volume was made, but a PersistentVolume can be written
-// by hand; so they are numbers and booleans here, and never text for a program.
+// formatOptions parses the mkfs options of a volume context. The controller checked them
+// when it created the volume, but a PersistentVolume can be written by hand. So they
+// become numbers and booleans, and never text for a program.
 func formatOptions(volumeContext map[string]string) (backend.FormatOptions, error) {
 	var o backend.FormatOptions
 	for key, value := range map[string]*int64{
@@ -35,7 +35,7 @@ func formatOptions(volumeContext map[string]string) (backend.FormatOptions, erro
 		}
 		flag, err := strconv.ParseBool(text)
 		if err != nil {
-			return o, fmt.Errorf("%w: volume attribute %s is %.32q; it is true or false", backend.ErrInvalid, key, text)
+			return o, fmt.Errorf("%w: volume attribute %s is %.32q; it must be true or false", backend.ErrInvalid, key, text)
 		}
 		*value = flag
 	}
@@ -45,8 +45,7 @@ func formatOptions(volumeContext map[string]string) (backend.FormatOptions, erro
 	return o, nil
 }
 
-// parseSize reads a number as mkfs takes it: digits, and k, m or g for a power
-// of 1024.
+// parseSize parses a number as mkfs does: digits, and k, m or g for a power of 1024.
 func parseSize(text string) (int64, error) {
 	digits, shift := text, 0
 	if last := len(text) - 1; last > 0 {
@@ -61,7 +60,7 @@ func parseSize(text string) (int64, error) {
 	}
 	number, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || number <= 0 || number > math.MaxInt64>>shift || digits[0] == '+' {
-		return 0, errors.New("it is a number above 0, such as 4096 or 4k")
+		return 0, errors.New("it must be a number above 0, such as 4096 or 4k")
 	}
 	return number << shift, nil
 }

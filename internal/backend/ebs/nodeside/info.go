@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 )
 
-// identity returns which instance this is, its zone, and how many volumes it takes,
-// on every system.
+// identity reports the instance, its topology and its limit of volumes, on every system.
 type identity struct {
 	metadata Metadata
 	config   limits.Config
@@ -20,7 +19,7 @@ type identity struct {
 	log      *slog.Logger
 	gauges   *gauges
 	limit    atomic.Pointer[limits.Result]
-	// known is the instance's ID, since it was asked for.
+	// known is the instance's ID; nil until a source has returned it.
 	known atomic.Pointer[string]
 }
 
@@ -37,17 +36,17 @@ func newIdentity(o Options, system string) (*identity, error) {
 
 func (i *identity) instance(ctx context.Context) (metadata.Instance, error) {
 	if i.metadata == nil {
-		return metadata.Instance{}, fmt.Errorf("who this instance is: %w: no source of metadata is configured", backend.ErrPrecondition)
+		return metadata.Instance{}, fmt.Errorf("identify this instance: %w: no source of metadata is configured", backend.ErrPrecondition)
 	}
 	instance, err := i.metadata.Instance(ctx)
 	if err != nil {
-		return instance, fmt.Errorf("who this instance is: %w", err)
+		return instance, fmt.Errorf("identify this instance: %w", err)
 	}
 	i.known.Store(&instance.ID)
 	return instance, nil
 }
 
-// id is the last known one, so that in general no source is asked.
+// id returns the cached ID of the instance, or asks the sources if there is none.
 func (i *identity) id(ctx context.Context) (string, error) {
 	if id := i.known.Load(); id != nil {
 		return *id, nil
@@ -56,20 +55,20 @@ func (i *identity) id(ctx context.Context) (string, error) {
 	return instance.ID, err
 }
 
-// info counts again at each call: interfaces and other programs' volumes come and go.
-// foreign are the EBS volumes that are attached and not the driver's.
+// info computes the limit at each call, because interfaces and volumes of other programs
+// change. foreign is the number of attached EBS volumes that are not the driver's.
 func (i *identity) info(instance metadata.Instance, foreign int) backend.NodeInfo {
 	limit := limits.Compute(i.config, limits.Facts{
 		InstanceType: instance.Type, Interfaces: instance.Interfaces, Disks: foreign,
 	})
-	i.tellLimit(limit)
+	i.reportLimit(limit)
 	return backend.NodeInfo{
 		ID: instance.ID, MaxVolumes: limit.Volumes, Topology: topologyOf(instance, i.system),
 	}
 }
 
-// tellLimit logs a limit when it is another than last time.
-func (i *identity) tellLimit(limit limits.Result) {
+// reportLimit logs a limit and sets its metrics if it has changed.
+func (i *identity) reportLimit(limit limits.Result) {
 	if before := i.limit.Swap(&limit); before != nil && *before == limit {
 		return
 	}

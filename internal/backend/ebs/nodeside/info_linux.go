@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// NodeInfo says who this instance is, where, and how many volumes it can take.
+// NodeInfo returns the ID of this instance, its topology and its limit of volumes.
 func (n *Node) NodeInfo(ctx context.Context) (backend.NodeInfo, error) {
 	instance, err := n.identity.instance(ctx)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 
 var _ backend.FormatRecorder = (*Node)(nil)
 
-// FormatMark is what was recorded of the volume in its present attachment. A record
-// from before a detachment or a reboot is ignored: another machine may have written to
-// the volume since, and the mark "only mkfs has written here" would let the engine
-// format it. Without a disk sequence number two attachments cannot be distinguished, so
-// there is no mark.
+// FormatMark returns the mark of the volume in its present attachment. It ignores a mark
+// from before a detachment or a reboot: another machine may have written to the volume
+// since, and the mark "only mkfs has written to this volume" would let the engine format
+// it. Without a disk sequence number, attachments cannot be distinguished, and no mark is
+// kept.
 func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, error) {
 	found, err := n.records.read(id, markSuffix)
 	if found == nil || err != nil {
@@ -36,18 +36,18 @@ func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, err
 		return backend.FormatMark{}, err
 	}
 	if now.Sequence == 0 || now != found.Disk {
-		n.options.Logger.Info("a format mark of an earlier attachment is void", "volume", id, "marked", found.Disk, "now", now)
+		n.options.Logger.Info("removing the format mark of an earlier attachment", "volume", id, "marked", found.Disk, "now", now)
 		return backend.FormatMark{}, n.records.remove(id, markSuffix)
 	}
-	if !n.means(id, *d, found.Device) {
-		return backend.FormatMark{}, nil // it is of another partition
+	if !n.isOpened(id, *d, found.Device) {
+		return backend.FormatMark{}, nil // the mark is of another partition
 	}
 	return backend.FormatMark{FSType: found.FSType, Done: found.Done, Resizing: found.Resizing}, nil
 }
 
-// means reports whether a device number is that of the device which the volume
-// was opened as: the disk or one partition.
-func (n *Node) means(id string, d disk, number uint64) bool {
+// isOpened reports whether a device number is that of the disk or partition as which the
+// volume was opened. If it was not opened, any device of the disk will do.
+func (n *Node) isOpened(id string, d disk, number uint64) bool {
 	n.mu.Lock()
 	opened, ok := n.opened[id]
 	n.mu.Unlock()
@@ -69,8 +69,8 @@ func (n *Node) means(id string, d disk, number uint64) bool {
 	return false
 }
 
-// SetFormatMark records a mark for the volume as it is attached now.
-// ErrPrecondition when it is not.
+// SetFormatMark records a mark for the present attachment of the volume. ErrPrecondition
+// if the volume is not attached.
 func (n *Node) SetFormatMark(_ context.Context, id string, mark backend.FormatMark) error {
 	serial, err := serialOf(id)
 	if err != nil {
@@ -103,7 +103,7 @@ func (n *Node) SetFormatMark(_ context.Context, id string, mark backend.FormatMa
 		Disk: now, Device: number, FSType: mark.FSType, Done: mark.Done, Resizing: mark.Resizing}, true)
 }
 
-// appearanceOf distinguishes this appearance of a disk from all others.
+// appearanceOf returns the identity of the present appearance of a disk.
 func (n *Node) appearanceOf(d disk) (appearance, error) {
 	file, err := n.open(target{disk: d, name: d.name, number: d.number})
 	if err != nil {

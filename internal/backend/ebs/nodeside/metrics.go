@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/limits"
 )
 
-// gauges show the limit and what it is made of.
+// gauges report the limit and its parts.
 type gauges struct {
 	limit prometheus.Gauge
 	slots *prometheus.GaugeVec
@@ -22,7 +22,7 @@ func newGauges(registerer prometheus.Registerer) (*gauges, error) {
 		}),
 		slots: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "holdfast_ebs_attachment_slots",
-			Help: "What the limit is made of: the slots of the instance type, and those taken by volumes of others and by network interfaces.",
+			Help: "Slots of the instance type, and those that volumes of others and network interfaces use.",
 		}, []string{"part"}),
 	}
 	if registerer == nil {

@@ -26,16 +26,16 @@ type Node struct {
 	collector *nodestats.Collector // nil without metrics
 
 	mu     sync.Mutex
-	opened map[string]target   // by volume ID: what OpenDevice gave last
-	idle   map[uint64]idleDisk // by number: see foreignDisks
+	opened map[string]target   // by volume ID: the last result of OpenDevice
+	idle   map[uint64]idleDisk // by number; see foreignDisks
 
-	// deviceName is nodestats.DeviceName; tests have disks that know no NVMe.
+	// deviceName is nodestats.DeviceName; the disks of tests are not NVMe.
 	deviceName func(*os.File) (string, error)
 }
 
 var _ backend.Node = (*Node)(nil)
 
-// New makes a Node, and removes what earlier boots left in the state directory.
+// New makes a Node, and removes outdated records from the state directory.
 func New(o Options) (*Node, error) {
 	o = o.withDefaults()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -46,7 +46,7 @@ func New(o Options) (*Node, error) {
 		records: records{path: o.StateDir, boot: strings.TrimSpace(string(boot))},
 		opened:  map[string]target{}, idle: map[uint64]idleDisk{}, deviceName: nodestats.DeviceName}
 	if n.identity, err = newIdentity(o, "linux"); err == nil {
-		err = n.tellStatistics(nodestats.Read)
+		err = n.registerStatistics(nodestats.Read)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("EBS volumes on this node: %w", err)
@@ -57,19 +57,19 @@ func New(o Options) (*Node, error) {
 	return n, nil
 }
 
-// sweep forgets volumes that are not attached any more.
+// sweep removes the records of volumes that are not attached.
 func (n *Node) sweep() error {
 	disks, err := n.sys.nvmeDisks()
 	if err != nil {
 		return err
 	}
-	here := map[string]bool{}
+	attached := map[string]bool{}
 	for _, d := range disks {
-		here[idOf(d.serial)] = true
+		attached[idOf(d.serial)] = true
 	}
 	return n.records.sweep(func(id string) bool {
 		claim, err := n.records.read(id, claimSuffix)
-		return here[id] || err != nil || (claim != nil && claim.Xen != "")
+		return attached[id] || err != nil || (claim != nil && claim.Xen != "")
 	})
 }
 
@@ -81,10 +81,10 @@ func (n *Node) Close() error {
 	return n.records.close()
 }
 
-// OpenDevice finds the device of an attached volume and opens it, waiting for
-// it within bounds: an attachment is complete for EC2 before the instance sees
-// the disk. ErrUnavailable when it does not appear, ErrPrecondition when what is
-// there cannot be the volume, ErrInvalid for a volume context that is wrong.
+// OpenDevice finds the device of an attached volume and opens it. It waits for the
+// device, because EC2 completes an attachment before the instance sees the disk.
+// ErrUnavailable if the device does not appear, ErrPrecondition if the device cannot be
+// the volume, ErrInvalid for an invalid volume context.
 func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backend.Device, error) {
 	w, err := newRequest(r, n.options.LegacyXFS)
 	if err != nil {
@@ -97,7 +97,7 @@ func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backen
 	return device, nil
 }
 
-// openNow polls once; nil if there is no device.
+// openNow makes one attempt; nil if the device does not exist.
 func (n *Node) openNow(w request) (*backend.Device, error) {
 	t, err := n.find(w)
 	if t == nil || err != nil {
@@ -129,13 +129,13 @@ func (n *Node) openTarget(w request, t target, file *os.File) (*backend.Device, 
 	}
 	err = blockdev.SetReadOnly(file, w.readOnly)
 	if errors.Is(err, backend.ErrPrecondition) {
-		return device, nil // the caller sees which access it has
+		return device, nil // ReadOnly reports the access
 	}
 	device.ReadOnly = w.readOnly
 	return device, err
 }
 
-// claim remembers that a volume is the driver's, and what it was opened as.
+// claim records that a volume is the driver's, and which device was opened.
 func (n *Node) claim(w request, t target, file *os.File) error {
 	sequence, err := diskSequence(file)
 	if err != nil {
@@ -153,15 +153,14 @@ func (n *Node) claim(w request, t target, file *os.File) error {
 		claim.Xen = t.disk.name
 	}
 	err = n.records.write(w.volumeID, claimSuffix, claim, false)
-	if err != nil && !t.disk.xen { // there it is found again without
+	if err != nil && !t.disk.xen { // an NVMe disk is found without its record
 		n.options.Logger.Warn("a volume may be counted as foreign", "volume", w.volumeID, "error", err)
 		return nil
 	}
 	return err
 }
 
-// deviceOf describes an open device. Blocks are not given back: EBS does not
-// take them.
+// deviceOf describes an open device. It does not offer discard, which EBS lacks.
 func (n *Node) deviceOf(t target, file *os.File) (*backend.Device, error) {
 	size, err := ioctlUint64(file, unix.BLKGETSIZE64)
 	if err != nil {

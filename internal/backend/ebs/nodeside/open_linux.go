@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 )
 
-// errChanged says that a disk is not, or not yet, what it was found to be:
-// looking again is the answer.
+// errChanged reports that a disk changed while it was opened, or is not ready yet. The
+// caller finds it again.
 var errChanged = errors.New("the device changed while it was opened")
 
-// open opens a target and then reads again from sysfs that its name still means
-// the volume. From then on the descriptor keeps the kernel from giving the
-// number to another disk (bdev_free_inode, block/bdev.c).
+// open opens a target, and then confirms by sysfs that its name still means the volume.
+// From then on, the descriptor keeps the kernel from assigning the number to another disk
+// (bdev_free_inode, block/bdev.c).
 func (n *Node) open(t target) (*os.File, error) {
 	file, err := openNode(filepath.Join(n.options.DevRoot, t.name), t.number)
 	if err != nil {
@@ -30,9 +30,8 @@ func (n *Node) open(t target) (*os.File, error) {
 	return file, nil
 }
 
-// openNode opens the node of a device, never through a symlink, and compares
-// what was opened with the number that sysfs gave. errChanged also while the
-// node, or the disk behind it, is not there yet or any more.
+// openNode opens the node of a device, never through a symbolic link, and compares its
+// number with that of sysfs. errChanged also if the node or its disk does not exist (yet).
 func openNode(path string, number uint64) (*os.File, error) {
 	if err := checkNode(path, number); err != nil {
 		return nil, err
@@ -56,8 +55,8 @@ func openNode(path string, number uint64) (*os.File, error) {
 	return file, nil
 }
 
-// checkNode inspects a node without opening it: to open something else than a
-// block device can have effects.
+// checkNode inspects a node without opening it, because to open a file that is not a block
+// device can have effects.
 func checkNode(path string, number uint64) error {
 	var stat unix.Stat_t
 	err := unix.Lstat(path, &stat)
@@ -67,42 +66,41 @@ func checkNode(path string, number uint64) error {
 	case err != nil:
 		return fmt.Errorf("node %s: %w", path, err)
 	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return fmt.Errorf("node %s: %w: it is a symbolic link; a device's own node is wanted", path, backend.ErrPrecondition)
+		return fmt.Errorf("node %s: %w: it is a symbolic link, not a device node", path, backend.ErrPrecondition)
 	case stat.Mode&unix.S_IFMT != unix.S_IFBLK:
 		return fmt.Errorf("node %s: %w: it is not a block device", path, backend.ErrPrecondition)
 	case uint64(stat.Rdev) != number:
-		return fmt.Errorf("node %s: %w: it is the node of %d:%d and the disk is %d:%d; if it stays so, remove it",
+		return fmt.Errorf("node %s: %w: it is the node of %d:%d and the disk is %d:%d; if that does not change, remove it",
 			path, errChanged, unix.Major(uint64(stat.Rdev)), unix.Minor(uint64(stat.Rdev)), unix.Major(number), unix.Minor(number))
 	}
 	return nil
 }
 
-// confirm compares an opened target with what sysfs says now.
+// confirm compares an opened target with sysfs.
 func (n *Node) confirm(t target, file *os.File) error {
-	now, err := n.again(t)
+	unchanged, err := n.unchanged(t)
 	if err != nil {
 		return err
 	}
-	if !now {
+	if !unchanged {
 		return fmt.Errorf("%s: %w", t.name, errChanged)
 	}
-	said, err := n.sys.attribute(t.disk.name, "diskseq")
-	if err != nil || said == "" {
+	expected, err := n.sys.attribute(t.disk.name, "diskseq")
+	if err != nil || expected == "" {
 		return err
 	}
 	sequence, err := diskSequence(file)
 	if err != nil {
 		return err
 	}
-	if sequence != 0 && fmt.Sprint(sequence) != said {
-		return fmt.Errorf("%s: %w: disk sequence %d, not %s", t.name, errChanged, sequence, said)
+	if sequence != 0 && fmt.Sprint(sequence) != expected {
+		return fmt.Errorf("%s: %w: disk sequence %d, not %s", t.name, errChanged, sequence, expected)
 	}
 	return nil
 }
 
-// diskSequence is the number that the kernel gives to each appearance of a
-// disk, never twice between two boots (BLKGETDISKSEQ, Linux 5.15); 0 where it
-// has none.
+// diskSequence is the number that the kernel assigns to each appearance of a disk, unique
+// within a boot (BLKGETDISKSEQ, Linux 5.15); 0 if the kernel has none.
 func diskSequence(file *os.File) (uint64, error) {
 	sequence, err := ioctlUint64(file, unix.BLKGETDISKSEQ)
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {

@@ -12,41 +12,40 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/durable"
 )
 
-// appearance is one appearance of a disk on this machine: from when a volume was
-// attached, or the machine booted, until it was detached. What is remembered of
-// a volume's blocks, or of a disk without a serial number, is true of the same
-// appearance only: whatever happened to the volume in between, it happened
-// elsewhere.
+// appearance is one appearance of a disk on this machine: from the attachment of the
+// volume, or the boot, until its detachment. A record about the blocks of a volume, or
+// about a disk without a serial number, is valid for that appearance only, because
+// another machine may have changed the volume since.
 type appearance struct {
 	Boot     string `json:"boot"`               // /proc/sys/kernel/random/boot_id
 	Sequence uint64 `json:"sequence,omitempty"` // see diskSequence
 	Number   uint64 `json:"number"`             // st_rdev of the disk
 }
 
-// recordVersion is raised when an older program must not read the file.
+// recordVersion is increased if an older program must not read the file.
 const recordVersion = 1
 
-// record is what is remembered of a volume that is attached here.
+// record is a record about a volume that is attached to this machine.
 type record struct {
 	Version int        `json:"version"`
 	Disk    appearance `json:"disk"`
-	// Xen is the disk's name, where that cannot be found out by a serial number.
+	// Xen is the disk's name, for disks without a serial number.
 	Xen string `json:"xen,omitempty"`
-	// Device and what follows are a format mark: of which device, and what.
+	// Device and the following fields are the format mark of a device.
 	Device   uint64 `json:"device,omitempty"`
 	FSType   string `json:"fsType,omitempty"`
 	Done     bool   `json:"done,omitempty"`
 	Resizing bool   `json:"resizing,omitempty"`
 }
 
-// The kinds of record, each in files of its own: claims are hints that cost no
-// fsync, marks decide whether mkfs runs.
+// The kinds of records, in separate files. Marks decide whether mkfs runs, and are synced
+// to the disk; claims are hints, and are not.
 const (
 	claimSuffix = ".claim.json"
 	markSuffix  = ".mark.json"
 )
 
-// records is the state directory. Without a path it is empty.
+// records is the state directory. Without a path it has no records.
 type records struct {
 	path string
 	boot string
@@ -55,7 +54,7 @@ type records struct {
 	root *os.Root // nil until something is written, or found
 }
 
-// open returns the directory; nil when there is none and make is false.
+// open returns the directory; nil if it does not exist and mkdir is false.
 func (r *records) open(mkdir bool) (*os.Root, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,9 +88,9 @@ func (r *records) close() error {
 	return err
 }
 
-// read returns a volume's record; nil when there is none, or none that counts in
-// this boot. One that cannot be read is as good as none: without it nothing is
-// formatted that would not be anyway.
+// read returns a volume's record; nil if it has none of this boot. A record that cannot
+// be parsed is ignored: without it, the engine formats only a volume that is proven
+// blank.
 func (r *records) read(id, suffix string) (*record, error) {
 	root, err := r.open(false)
 	if root == nil || err != nil {
@@ -153,43 +152,41 @@ func (r *records) remove(id, suffix string) error {
 	return nil
 }
 
-// claimed lists the volumes that have a claim, of whatever boot: one that the
-// driver had before a reboot is attached still, and its own.
-func (r *records) claimed() (map[string]bool, error) {
+// names lists the files of the directory.
+func (r *records) names() (*os.Root, []string, error) {
 	root, err := r.open(false)
 	if root == nil || err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	dir, err := root.Open(".")
 	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, nil, fmt.Errorf("state directory: %w", err)
 	}
 	names, err := dir.Readdirnames(-1)
 	if err := errors.Join(err, dir.Close()); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, nil, fmt.Errorf("state directory: %w", err)
 	}
+	return root, names, nil
+}
+
+// claimed lists the volumes that have a claim of any boot, because a volume of the driver
+// stays attached over a reboot.
+func (r *records) claimed() (map[string]bool, error) {
+	_, names, err := r.names()
 	volumes := map[string]bool{}
 	for _, name := range names {
 		if id, isClaim := strings.CutSuffix(name, claimSuffix); isClaim {
 			volumes[id] = true
 		}
 	}
-	return volumes, nil
+	return volumes, err
 }
 
-// sweep removes what volumes left that were never given back: marks of an
-// earlier boot say nothing any more. Claims stay: their volumes may be attached.
+// sweep removes temporary files, and the records of volumes that are not attached, for
+// which CloseDevice was not called.
 func (r *records) sweep(attached func(id string) bool) error {
-	root, err := r.open(false)
-	if root == nil || err != nil {
-		return err
-	}
-	dir, err := root.Open(".")
-	if err != nil {
-		return fmt.Errorf("state directory: %w", err)
-	}
-	names, err := dir.Readdirnames(-1)
-	failed := []error{err, dir.Close()}
+	root, names, err := r.names()
+	failed := []error{err}
 	for _, name := range names {
 		id, isMark := strings.CutSuffix(name, markSuffix)
 		if !isMark {

@@ -9,8 +9,8 @@ import (
 
 // Keys of the volume context and of the publish context.
 const (
-	keyPartition  = "partition"  // of the volume: a number; 0 and none mean the disk
-	keyDevicePath = "devicePath" // of the attachment: the name asked of EC2
+	keyPartition  = "partition"  // of the volume: a number; 0 or no value means the disk
+	keyDevicePath = "devicePath" // of the attachment: the requested device name
 )
 
 // request is a checked request for a device.
@@ -39,7 +39,7 @@ func newRequest(r backend.DeviceRequest, legacyXFS bool) (request, error) {
 	return w, nil
 }
 
-// maxPartition is what a GPT of the usual size has.
+// maxPartition is the number of partitions in a GPT of the usual size.
 const maxPartition = 128
 
 func partitionOf(volumeContext map[string]string) (int, error) {
@@ -49,7 +49,7 @@ func partitionOf(volumeContext map[string]string) (int, error) {
 	}
 	index, err := strconv.Atoi(text)
 	if err != nil || index < 0 || index > maxPartition {
-		return 0, fmt.Errorf("%w: volume attribute %s is %.32q; it is the number of a partition, 1 to %d, or 0 for the whole disk",
+		return 0, fmt.Errorf("%w: volume attribute %s is %.32q; it must be the number of a partition, 1 to %d, or 0 for the whole disk",
 			backend.ErrInvalid, keyPartition, text, maxPartition)
 	}
 	return index, nil

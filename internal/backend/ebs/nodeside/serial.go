@@ -12,15 +12,14 @@ import (
 // "Identify the EBS device"). An instance store disk has another.
 const AmazonModel = "Amazon Elastic Block Store"
 
-// AnyModel as Options.Model has the serial number alone decide.
+// AnyModel as Options.Model accepts every model; the serial number alone then decides.
 const AnyModel = "any"
 
-// volumeID is the form of EBS volume IDs: 8 digits in accounts of before 2016,
-// 17 since.
+// volumeID is the form of EBS volume IDs: 8 digits for volumes from before 2016, 17 since.
 var volumeID = regexp.MustCompile(`^vol-(?:[0-9a-f]{8}|[0-9a-f]{17})$`)
 
-// serialOf is the NVMe serial number of a volume: its ID without the dash. What
-// cannot be an ID has no device: ErrNotFound.
+// serialOf is the NVMe serial number of a volume: its ID without the dash. ErrNotFound for
+// a malformed ID.
 func serialOf(id string) (string, error) {
 	if !volumeID.MatchString(id) {
 		return "", fmt.Errorf("%w: %.64q is not the ID of an EBS volume (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
@@ -37,6 +36,6 @@ func idOf(serial string) string {
 	return ""
 }
 
-// padded takes off what an NVMe identify string is filled up with (NVM Express
-// base specification, "ASCII data": spaces; some devices use zeros).
-func padded(text string) string { return strings.Trim(text, " \x00\n") }
+// unpadded removes the padding of an NVMe identify string (NVM Express base
+// specification, "ASCII data": spaces; some devices use zeros).
+func unpadded(text string) string { return strings.Trim(text, " \x00\n") }

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// statistics is a Node as the collector of volumes' statistics sees it.
+// statistics is the Source of the collector of volumes' statistics.
 type statistics struct {
 	n    *Node
 	read func(disk *os.File) (nodestats.Page, error)
@@ -24,8 +24,8 @@ type statistics struct {
 
 var _ nodestats.Source = statistics{}
 
-// tellStatistics registers the collector; it ends with Close.
-func (n *Node) tellStatistics(read func(*os.File) (nodestats.Page, error)) error {
+// registerStatistics registers the collector; Close unregisters it.
+func (n *Node) registerStatistics(read func(*os.File) (nodestats.Page, error)) error {
 	if n.options.Registerer == nil {
 		return nil
 	}
@@ -39,9 +39,8 @@ func (n *Node) tellStatistics(read func(*os.File) (nodestats.Page, error)) error
 // InstanceID is the node ID.
 func (s statistics) InstanceID(ctx context.Context) (string, error) { return s.n.identity.id(ctx) }
 
-// Volumes are those of the driver: which it has opened, mounted or not, and
-// which are mounted where it stages volumes, by whichever driver of its name.
-// The disks of a Xen instance have no statistics.
+// Volumes are the volumes that the driver has opened, and those that are mounted below
+// MountPrefix. The disks of a Xen instance have no statistics.
 func (s statistics) Volumes() ([]string, error) {
 	disks, err := s.n.sys.nvmeDisks()
 	if err != nil {
@@ -55,7 +54,7 @@ func (s statistics) Volumes() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours := map[string]bool{}
+	volumes := map[string]bool{}
 	for _, d := range disks {
 		id := idOf(d.serial)
 		if id == "" || d.accept(s.n.options.Model) != nil {
@@ -66,35 +65,26 @@ func (s statistics) Volumes() ([]string, error) {
 			return nil, err
 		}
 		if claimed[id] || staged {
-			ours[id] = true
+			volumes[id] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(ours)), nil
+	return slices.Sorted(maps.Keys(volumes)), nil
 }
 
-// isStaged reports whether a disk, or a partition of it, is mounted where the
-// driver stages.
+// isStaged reports whether a disk or a partition of it is mounted below MountPrefix.
 func (s statistics) isStaged(d disk, table []*mountinfo.Info) (bool, error) {
 	prefix := s.n.options.MountPrefix
 	if prefix == "" {
 		return false, nil
 	}
-	partitions, err := s.n.partitionsOf(d)
-	if err != nil {
-		return false, err
-	}
-	for _, t := range append(partitions, wholeOf(d)) {
-		for _, m := range append(mount.OfDevice(table, t.number), mount.OfNode(table, t.name, t.number)...) {
-			if strings.HasPrefix(m.Mountpoint, prefix) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
+	targets, err := s.n.targetsOf(d)
+	return slices.ContainsFunc(targets, func(t target) bool {
+		return slices.ContainsFunc(t.mountPoints(table), func(point string) bool { return strings.HasPrefix(point, prefix) })
+	}), err
 }
 
-// Statistics asks the disk that has the volume's serial number, before and
-// after it is opened.
+// Statistics asks the disk that has the volume's serial number before and after it is
+// opened.
 func (s statistics) Statistics(id string) (nodestats.Page, error) {
 	serial, err := serialOf(id)
 	if err != nil {
@@ -111,7 +101,7 @@ func (s statistics) Statistics(id string) (nodestats.Page, error) {
 	if err == nil {
 		return page, nil
 	}
-	if here, lookErr := s.n.again(wholeOf(*d)); lookErr == nil && !here {
+	if unchanged, failed := s.n.unchanged(wholeOf(*d)); failed == nil && !unchanged {
 		err = fmt.Errorf("%w: %w", backend.ErrNotFound, err)
 	}
 	return nodestats.Page{}, err

@@ -56,7 +56,7 @@ func TestStatistics_areOfTheDriversVolumes(t *testing.T) {
 	n := m.node(func(o *Options) { o.Metadata = thisInstance })
 	registry := prometheus.NewRegistry()
 	n.options.Registerer = registry
-	m.must(n.tellStatistics(func(disk *os.File) (nodestats.Page, error) {
+	m.must(n.registerStatistics(func(disk *os.File) (nodestats.Page, error) {
 		asked[filepath.Base(disk.Name())] = true
 		return nodestats.Page{}, nil
 	}))

@@ -16,16 +16,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// nvmeDisk is the name of an NVMe namespace that has a device node. The paths of
-// a multipath namespace (nvme0c1n1) are hidden and have none.
+// nvmeDisk matches an NVMe namespace that has a device node. The paths of a multipath
+// namespace (nvme0c1n1) have none.
 var nvmeDisk = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
 
-// disk is one disk of this machine as sysfs has it.
+// disk is a disk of this machine, from sysfs.
 type disk struct {
-	name          string // as below /sys/block and /dev
+	name          string // below /sys/block and /dev
 	number        uint64 // st_rdev of its node
 	serial, model string // NVMe only
-	transport     string // NVMe only: pcie, or that and others; "" if the kernel does not say
+	transport     string // NVMe only: pcie, or that and others; "" if the kernel has none
 	namespace     string // NVMe only: nsid
 	xen           bool
 	slot          slot // Xen only
@@ -38,7 +38,7 @@ func (s sysfs) path(elements ...string) string {
 	return filepath.Join(append([]string{s.root, "block"}, elements...)...)
 }
 
-// attribute reads one value; "" when there is none, or the device is going away.
+// attribute reads a value; "" if the device has none, or disappears.
 func (s sysfs) attribute(elements ...string) (string, error) {
 	data, err := os.ReadFile(s.path(elements...))
 	if gone(err) {
@@ -47,7 +47,7 @@ func (s sysfs) attribute(elements ...string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read sysfs: %w", err)
 	}
-	return padded(string(data)), nil
+	return unpadded(string(data)), nil
 }
 
 // gone reports whether a device, or a value of it, no longer exists.
@@ -55,30 +55,19 @@ func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINVAL)
 }
 
-// names lists the disks whose names match.
-func (s sysfs) names(match *regexp.Regexp) ([]string, error) {
+// disks lists the disks whose names match, by read. It omits a disk that disappears
+// meanwhile.
+func (s sysfs) disks(match *regexp.Regexp, read func(name string) (*disk, error)) ([]disk, error) {
 	entries, err := os.ReadDir(s.path())
 	if err != nil {
 		return nil, fmt.Errorf("list the disks of this machine: %w", err)
 	}
-	var names []string
-	for _, entry := range entries {
-		if match.MatchString(entry.Name()) {
-			names = append(names, entry.Name())
-		}
-	}
-	return names, nil
-}
-
-// nvmeDisks lists the NVMe disks. One that goes away meanwhile is left out.
-func (s sysfs) nvmeDisks() ([]disk, error) {
-	names, err := s.names(nvmeDisk)
-	if err != nil {
-		return nil, err
-	}
 	var disks []disk
-	for _, name := range names {
-		d, err := s.nvme(name)
+	for _, entry := range entries {
+		if !match.MatchString(entry.Name()) {
+			continue
+		}
+		d, err := read(entry.Name())
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +78,10 @@ func (s sysfs) nvmeDisks() ([]disk, error) {
 	return disks, nil
 }
 
-// nvme reads one disk; nil when it is not there, or not wholly.
+// nvmeDisks lists the NVMe disks.
+func (s sysfs) nvmeDisks() ([]disk, error) { return s.disks(nvmeDisk, s.nvme) }
+
+// nvme reads a disk; nil if it does not exist, or not completely.
 func (s sysfs) nvme(name string) (*disk, error) {
 	d := disk{name: name}
 	for _, a := range []struct {
@@ -120,8 +112,8 @@ func (s sysfs) nvme(name string) (*disk, error) {
 // controller is the name of an NVMe controller.
 var controller = regexp.MustCompile(`^nvme[0-9]+$`)
 
-// transport returns how a disk is reached. The device of one that the kernel could
-// reach over several paths is a subsystem, which has the controllers below it.
+// transport returns the transport of a disk. If the kernel can reach the disk over
+// several paths, its device is a subsystem with the controllers below it.
 func (s sysfs) transport(name string) (string, error) {
 	direct, err := s.attribute(name, "device", "transport")
 	if direct != "" || err != nil {
@@ -150,22 +142,17 @@ func (s sysfs) transport(name string) (string, error) {
 	return strings.Join(all, " and "), nil
 }
 
-// number is a block device's, 0 when it is not there.
+// number is the number of a block device, 0 if it does not exist.
 func (s sysfs) number(elements ...string) (uint64, error) {
 	text, err := s.attribute(append(elements, "dev")...)
 	if err != nil || text == "" {
 		return 0, err
 	}
-	major, minor, _ := strings.Cut(text, ":")
-	high, err := strconv.ParseUint(major, 10, 32)
-	if err != nil {
+	var major, minor uint32
+	if _, err := fmt.Sscanf(text, "%d:%d", &major, &minor); err != nil {
 		return 0, fmt.Errorf("device number %q of %s: %w", text, filepath.Join(elements...), err)
 	}
-	low, err := strconv.ParseUint(minor, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("device number %q of %s: %w", text, filepath.Join(elements...), err)
-	}
-	return unix.Mkdev(uint32(high), uint32(low)), nil
+	return unix.Mkdev(major, minor), nil
 }
 
 // partition is one partition of a disk.
@@ -175,7 +162,7 @@ type partition struct {
 	number uint64
 }
 
-// partitions lists those of a disk.
+// partitions lists the partitions of a disk.
 func (s sysfs) partitions(name string) ([]partition, error) {
 	entries, err := os.ReadDir(s.path(name))
 	if gone(err) {
@@ -195,7 +182,7 @@ func (s sysfs) partitions(name string) ([]partition, error) {
 		}
 		index, err := strconv.Atoi(text)
 		if err != nil {
-			continue // it has no such value, so it is not a partition
+			continue // not a partition
 		}
 		number, err := s.number(name, entry.Name())
 		if err != nil {
@@ -208,8 +195,8 @@ func (s sysfs) partitions(name string) ([]partition, error) {
 	return found, nil
 }
 
-// withSerial finds the disk of a volume; nil when there is none. Two are an error:
-// one of them has a wrong serial number, and it is unknown which.
+// withSerial finds the disk with a serial number; nil if there is none. Two are an error,
+// because it is unknown which of them is the volume.
 func (s sysfs) withSerial(serial, model string) (*disk, error) {
 	disks, err := s.nvmeDisks()
 	if err != nil {
@@ -224,27 +211,31 @@ func (s sysfs) withSerial(serial, model string) (*disk, error) {
 			return nil, err
 		}
 		if found != nil {
-			return nil, fmt.Errorf("%w: both %s and %s have the serial number %s; detach one of them", backend.ErrPrecondition, found.name, d.name, serial)
+			return nil, fmt.Errorf("%w: both %s and %s have the serial number %s; detach one of them",
+				backend.ErrPrecondition, found.name, d.name, serial)
 		}
 		found = &disks[i]
 	}
 	return found, nil
 }
 
-// accept refuses a disk that has a volume's serial number and is not an EBS volume:
-// a server that exports disks over a network chooses their serial numbers.
+// accept rejects a disk that has a volume's serial number and is not an EBS volume,
+// because a server that exports disks over a network chooses their serial numbers.
 func (d disk) accept(model string) error {
 	if model == AnyModel {
 		return nil
 	}
 	if d.model != model {
-		return fmt.Errorf("%w: disk %s has the serial number %s, but its model is %q and not %q", backend.ErrPrecondition, d.name, d.serial, d.model, model)
+		return fmt.Errorf("%w: disk %s has the serial number %s, but its model is %q and not %q",
+			backend.ErrPrecondition, d.name, d.serial, d.model, model)
 	}
 	if d.transport != "" && d.transport != "pcie" {
-		return fmt.Errorf("%w: disk %s has the serial number %s, but is reached by %s; EBS volumes are PCIe devices", backend.ErrPrecondition, d.name, d.serial, d.transport)
+		return fmt.Errorf("%w: disk %s has the serial number %s, but its transport is %s; EBS volumes are PCIe devices",
+			backend.ErrPrecondition, d.name, d.serial, d.transport)
 	}
 	if d.namespace != "" && d.namespace != "1" {
-		return fmt.Errorf("%w: disk %s has the serial number %s, but is namespace %s; an EBS volume has one", backend.ErrPrecondition, d.name, d.serial, d.namespace)
+		return fmt.Errorf("%w: disk %s has the serial number %s, but is namespace %s; an EBS volume has only namespace 1",
+			backend.ErrPrecondition, d.name, d.serial, d.namespace)
 	}
 	return nil
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 )
 
-// Keys of a node's topology. The second zone key is the older one, which
-// volumes of clusters from before 2024 are bound by.
+// Keys of a node's topology. PersistentVolumes from before 2024 have the second zone key.
 const (
 	keyZone       = "topology.kubernetes.io/zone"
 	keyOldZone    = "topology.ebs.csi.aws.com/zone"
@@ -19,7 +18,7 @@ const (
 	keyOutpost    = "topology.ebs.csi.aws.com/outpost-id"
 )
 
-// topologyOf is where volumes can be attached from here.
+// topologyOf is the topology of an instance.
 func topologyOf(i metadata.Instance, system string) backend.Topology {
 	topology := backend.Topology{keyZone: i.Zone, keyOldZone: i.Zone, keyOS: system}
 	// arn:aws:outposts:us-west-2:123456789012:outpost/op-0123456789abcdef0

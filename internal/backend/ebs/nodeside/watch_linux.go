@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// After the last event in /dev, the device is polled at doubling intervals from
-// pollFirst to pollLast: the kernel makes a disk's node a moment before the disk can
-// be opened and before /sys/block has it (device_add_disk, block/genhd.c).
+// After an event in /dev, the device is polled at intervals that double from pollFirst to
+// pollLast, because the kernel makes a disk's node shortly before the disk can be opened
+// and before /sys/block has it (device_add_disk, block/genhd.c).
 const (
 	pollFirst = 5 * time.Millisecond
 	pollLast  = time.Second
@@ -36,7 +36,7 @@ func (n *Node) await(ctx context.Context, w request, poll func() (*backend.Devic
 	started := time.Now()
 	bound := time.NewTimer(n.options.Wait)
 	defer bound.Stop()
-	pause := pollFirst // also covers events between the first poll and join
+	pause := pollFirst // the first poll also covers events before join
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
@@ -72,15 +72,15 @@ func (n *Node) absent(w request, waited time.Duration, reason, class error) erro
 	if reason != nil {
 		what = reason.Error()
 	}
-	return fmt.Errorf("%w: after %s %s; check whether the volume is attached to this instance (aws ec2 describe-volumes --volume-ids %s), and whether %s is the machine's own",
+	return fmt.Errorf("%w: after %s %s; check that the volume is attached to this instance (aws ec2 describe-volumes --volume-ids %s), and that %s is the machine's /dev",
 		class, waited.Round(time.Millisecond), what, w.volumeID, n.options.DevRoot)
 }
 
-// noteLate warns of a machine without events for device nodes, such as a container
-// with a /dev of its own: every wait lasts for Options.Wait there.
+// noteLate warns if a device appeared without an event, as in a container with a separate
+// /dev. Every wait lasts for Options.Wait there.
 func (n *Node) noteLate(w request, last bool, waited time.Duration) {
 	if last {
-		n.options.Logger.Warn("a device was there without an event; mount the machine's /dev into the container",
+		n.options.Logger.Warn("a device appeared without an event; mount the machine's /dev into the container",
 			slog.String("volume", w.volumeID), slog.String("directory", n.options.DevRoot), slog.Duration("waited", waited))
 	}
 }
@@ -96,8 +96,8 @@ type watch struct {
 	done    chan struct{}
 }
 
-// join returns a channel that has a value when an event happened since it was
-// last read, and the way to leave.
+// join returns a channel that has a value if an event happened since its last read, and a
+// function that ends the subscription.
 func (w *watch) join() (events <-chan struct{}, leave func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +124,7 @@ func (w *watch) start() error {
 	return nil
 }
 
-// leave ends the watch with its last user, and its goroutine with it.
+// leave removes a subscription; without subscriptions the watch and its goroutine end.
 func (w *watch) leave(own chan struct{}) {
 	w.mu.Lock()
 	delete(w.waiting, own)
@@ -139,8 +139,8 @@ func (w *watch) leave(own chan struct{}) {
 	<-done
 }
 
-// spread wakes everybody at each event. An error, such as a queue that ran
-// over, is one too: something happened.
+// spread wakes all subscribers at each event. An error, such as an overflow of the queue,
+// counts as an event.
 func (w *watch) spread(watcher *fsnotify.Watcher, done chan struct{}) {
 	defer close(done)
 	for {

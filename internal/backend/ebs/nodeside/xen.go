@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// slot is a slot of the virtual bus of Xen: a disk by the letters of its name (a is 0,
-// z 25, aa 26), and a partition of it, 0 for the whole disk.
+// slot is a slot of the virtual bus of Xen: the number of a disk by the letters of its
+// name (a is 0, z 25, aa 26), and a partition of it, 0 for the whole disk.
 type slot struct{ disk, part int }
 
 var xenName = regexp.MustCompile(`^(?:/dev/)?(?:sd|xvd)([a-z]{1,2})([0-9]*)$`)
@@ -29,8 +29,8 @@ func slotOfName(name string) (s slot, isName bool) {
 	return s, true
 }
 
-// slotOfNode is the slot in the number that Xen gave to a virtual disk, by its
-// name in xenstore, such as device/vbd/51792 (Xen, xen-vbd-interface(7)).
+// slotOfNode is the slot of a virtual disk by its name in xenstore, which has the number
+// that Xen assigned, such as device/vbd/51792 (Xen, xen-vbd-interface(7)).
 func slotOfNode(node string) (s slot, isDisk bool) {
 	text, isDisk := strings.CutPrefix(node, "device/vbd/")
 	number, err := strconv.Atoi(text)

@@ -1,25 +1,9 @@
 package nodeside
 
 // xenDisks lists the disks of a Xen guest; none on other machines.
-func (s sysfs) xenDisks() ([]disk, error) {
-	names, err := s.names(xenDisk)
-	if err != nil {
-		return nil, err
-	}
-	var disks []disk
-	for _, name := range names {
-		d, err := s.xen(name)
-		if err != nil {
-			return nil, err
-		}
-		if d != nil {
-			disks = append(disks, *d)
-		}
-	}
-	return disks, nil
-}
+func (s sysfs) xenDisks() ([]disk, error) { return s.disks(xenDisk, s.xen) }
 
-// xen reads one disk; nil when it is not there, or not a virtual disk of Xen
+// xen reads a disk; nil if it does not exist or is not a virtual disk of Xen
 // (drivers/xen/xenbus/xenbus_probe.c: devtype, nodename).
 func (s sysfs) xen(name string) (*disk, error) {
 	kind, err := s.attribute(name, "device", "devtype")
@@ -38,7 +22,7 @@ func (s sysfs) xen(name string) (*disk, error) {
 	return &disk{name: name, number: number, xen: true, slot: at}, nil
 }
 
-// hasModel reports whether there is an NVMe disk of the model.
+// hasModel reports whether the machine has an NVMe disk of the model.
 func (s sysfs) hasModel(model string) (bool, error) {
 	disks, err := s.nvmeDisks()
 	for _, d := range disks {

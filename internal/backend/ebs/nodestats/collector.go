@@ -11,23 +11,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Source is where volumes are asked. Its methods are called from several
-// goroutines.
+// Source reads the statistics of volumes. It must be safe for concurrent use.
 type Source interface {
 	// InstanceID is this instance's.
 	InstanceID(ctx context.Context) (string, error)
-	// Volumes are the IDs of the volumes whose statistics are reported.
+	// Volumes returns the IDs of the volumes whose statistics are reported.
 	Volumes() ([]string, error)
-	// Statistics asks one. It may take as long as the disk does. ErrNotFound says
-	// that the volume has gone meanwhile.
+	// Statistics asks a volume. It may take as long as the disk does. ErrNotFound if the
+	// volume was detached meanwhile.
 	Statistics(volumeID string) (Page, error)
 }
 
-// Options are what a Collector is made of. The zero value of a field is its default.
+// Options of a Collector. A field with the zero value has its default.
 type Options struct {
 	Source Source // required
-	// Bound is how long a scrape waits for all volumes; 2 s by default, which is
-	// well below the 10 s that Prometheus waits for a page.
+	// Bound is how long a scrape waits for all volumes; 2 s by default, well below the
+	// default scrape timeout of Prometheus, 10 s.
 	Bound time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -35,27 +34,27 @@ type Options struct {
 
 const (
 	defaultBound = 2 * time.Second
-	// fresh is for how long an answer serves further scrapes: volumes count by
-	// the second.
+	// fresh is how long an answer serves further scrapes. Volumes update their counters
+	// every second.
 	fresh = time.Second
-	// atOnce is how many disks are asked at the same time; each is a thread that
-	// waits. A hung disk counts until it answers, so at most so many threads hang.
+	// atOnce is how many disks are asked at the same time. Each needs a thread, which a
+	// hung disk blocks until it answers.
 	atOnce = 8
 )
 
-// Collector asks the volumes of this instance when the metrics are asked for.
-// What does not answer within the bound is missing from that page, and is not
-// asked again before it has answered.
+// Collector asks the volumes of this instance at each scrape of the metrics. The page
+// lacks a volume that does not answer within the bound. The collector does not ask it
+// again until it has answered.
 type Collector struct {
 	options    Options
 	numbers    []number
 	histograms []histogram
 	self       self
-	slots      chan struct{} // one value for each disk that is being asked
+	slots      chan struct{} // has a value for each disk that is being asked
 
 	mu      sync.Mutex
-	latest  *scrape // the last one that was begun
-	whole   state   // of finding the volumes
+	latest  *scrape // the last one that began
+	whole   state   // of the search for the volumes
 	volumes map[string]*state
 }
 
@@ -67,7 +66,7 @@ type scrape struct {
 	pages    map[string]Page // by volume ID
 }
 
-// New makes a Collector, which its user registers.
+// New makes a Collector. The caller registers it.
 func New(o Options) *Collector {
 	o.Bound = cmp.Or(o.Bound, defaultBound)
 	if o.Logger == nil {
@@ -112,7 +111,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// scrape returns the scrape that runs or a fresh one; without either it begins one.
+// scrape returns the running scrape or a fresh one; without either it begins one.
 func (c *Collector) scrape() *scrape {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +139,7 @@ func (c *Collector) run(s *scrape) {
 	close(s.done)
 }
 
-// find returns which volumes to ask, and for which instance.
+// find returns the instance and the volumes to ask.
 func (c *Collector) find(ctx context.Context) (instance string, ids []string, err error) {
 	if instance, err = c.options.Source.InstanceID(ctx); err != nil {
 		return "", nil, err
@@ -149,14 +148,14 @@ func (c *Collector) find(ctx context.Context) (instance string, ids []string, er
 	return instance, ids, err
 }
 
-// answer is what became of a question.
+// answer is the answer of a volume.
 type answer struct {
 	id   string
 	page Page
 	err  error
 }
 
-// ask puts the question to all volumes at once, and waits for the answers.
+// ask asks all volumes at once, and waits for the answers.
 func (c *Collector) ask(ctx context.Context, ids []string) map[string]Page {
 	answers := make(chan answer, len(ids)) // late answers do not block
 	waiting := map[string]bool{}

@@ -147,7 +147,7 @@ func TestCollector_leavesOutAVolumeThatRefuses(t *testing.T) {
 			t.Errorf("not 3 errors are counted:\n%s", page)
 		}
 		i.mend()
-		time.Sleep(silence)
+		time.Sleep(pause)
 		if page := values(t, c); !strings.Contains(page, volumeB) {
 			t.Error("a volume that answers again is still left out")
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// prefix and the names below are those of the reference driver, so that
-// dashboards keep working.
+// prefix and the names below are those of the AWS EBS CSI driver, so that dashboards keep
+// working.
 const prefix = "aws_ebs_csi_"
 
 // number is a counter or gauge of a volume.
@@ -17,7 +17,7 @@ type number struct {
 	of   func(Page) float64
 }
 
-// histogram is one of a volume. Its sum is the time of all operations.
+// histogram is a histogram of a volume. Its sum is the time of all operations.
 type histogram struct {
 	*prometheus.Desc
 	of func(Page) (bins []Bin, sum time.Duration)
@@ -35,29 +35,32 @@ func numbers() []number {
 		return number{describe(name, help), prometheus.CounterValue, func(p Page) float64 { return of(p).Seconds() }}
 	}
 	return []number{
-		count("read_ops_total", "Read operations that are done.", func(p Page) uint64 { return p.ReadOperations }),
-		count("write_ops_total", "Write operations that are done.", func(p Page) uint64 { return p.WriteOperations }),
+		count("read_ops_total", "Completed read operations.", func(p Page) uint64 { return p.ReadOperations }),
+		count("write_ops_total", "Completed write operations.", func(p Page) uint64 { return p.WriteOperations }),
 		count("read_bytes_total", "Bytes read.", func(p Page) uint64 { return p.ReadBytes }),
 		count("write_bytes_total", "Bytes written.", func(p Page) uint64 { return p.WriteBytes }),
-		seconds("read_seconds_total", "Time that read operations took, in all.", func(p Page) time.Duration { return p.ReadTime }),
-		seconds("write_seconds_total", "Time that write operations took, in all.", func(p Page) time.Duration { return p.WriteTime }),
-		seconds("exceeded_iops_seconds_total", "Time in which more IOPS were asked of the volume than it has.", func(p Page) time.Duration { return p.VolumeIOPSExceeded }),
-		seconds("exceeded_tp_seconds_total", "Time in which more throughput was asked of the volume than it has.", func(p Page) time.Duration { return p.VolumeThroughputExceeded }),
-		seconds("ec2_exceeded_iops_seconds_total", "Time in which more IOPS were asked of the instance than it has for EBS.", func(p Page) time.Duration { return p.InstanceIOPSExceeded }),
-		seconds("ec2_exceeded_tp_seconds_total", "Time in which more throughput was asked of the instance than it has for EBS.", func(p Page) time.Duration { return p.InstanceThroughputExceeded }),
-		{describe("volume_queue_length", "Operations that are not done yet."), prometheus.GaugeValue, func(p Page) float64 { return float64(p.QueueLength) }},
+		seconds("read_seconds_total", "Total time of read operations.", func(p Page) time.Duration { return p.ReadTime }),
+		seconds("write_seconds_total", "Total time of write operations.", func(p Page) time.Duration { return p.WriteTime }),
+		seconds("exceeded_iops_seconds_total", "Time in which the demand exceeded the IOPS of the volume.",
+			func(p Page) time.Duration { return p.VolumeIOPSExceeded }),
+		seconds("exceeded_tp_seconds_total", "Time in which the demand exceeded the throughput of the volume.",
+			func(p Page) time.Duration { return p.VolumeThroughputExceeded }),
+		seconds("ec2_exceeded_iops_seconds_total", "Time in which the demand exceeded the instance's IOPS for EBS.",
+			func(p Page) time.Duration { return p.InstanceIOPSExceeded }),
+		seconds("ec2_exceeded_tp_seconds_total", "Time in which the demand exceeded the instance's throughput for EBS.",
+			func(p Page) time.Duration { return p.InstanceThroughputExceeded }),
+		{describe("volume_queue_length", "Operations that are under way."), prometheus.GaugeValue, func(p Page) float64 { return float64(p.QueueLength) }},
 	}
 }
 
 func histograms() []histogram {
 	return []histogram{
-		{describe("read_io_latency_seconds", "How long read operations took."), func(p Page) ([]Bin, time.Duration) { return p.ReadLatency, p.ReadTime }},
-		{describe("write_io_latency_seconds", "How long write operations took."), func(p Page) ([]Bin, time.Duration) { return p.WriteLatency, p.WriteTime }},
+		{describe("read_io_latency_seconds", "Latency of read operations."), func(p Page) ([]Bin, time.Duration) { return p.ReadLatency, p.ReadTime }},
+		{describe("write_io_latency_seconds", "Latency of write operations."), func(p Page) ([]Bin, time.Duration) { return p.WriteLatency, p.WriteTime }},
 	}
 }
 
-// buckets are a histogram as Prometheus has it: each counts what is below its
-// bound, the bins before included.
+// buckets converts bins to the buckets of Prometheus, which are cumulative.
 func buckets(bins []Bin) (count uint64, below map[float64]uint64) {
 	below = make(map[float64]uint64, len(bins))
 	for _, bin := range bins {
@@ -78,13 +81,13 @@ type self struct {
 func newSelf() self {
 	return self{
 		scrapes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: prefix + "nvme_collector_scrapes_total", Help: "How often the statistics of volumes were asked for.",
+			Name: prefix + "nvme_collector_scrapes_total", Help: "Scrapes of the statistics of volumes.",
 		}),
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: prefix + "nvme_collector_errors_total", Help: "How often a volume, or what is needed to find it, did not answer.",
+			Name: prefix + "nvme_collector_errors_total", Help: "Volumes that did not answer, and searches for the volumes that failed.",
 		}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: prefix + "nvme_collector_duration_seconds", Help: "How long it took to ask all volumes.",
+			Name: prefix + "nvme_collector_duration_seconds", Help: "Duration of a scrape of all volumes.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 	}

@@ -1,8 +1,7 @@
-// Package nodestats reads the statistics that an EBS volume keeps of itself and
-// shows to the instance it is attached to, as a page of the NVMe log: operations,
-// bytes, time, how long the limits of the volume and of the instance were
-// exceeded, the queue, and histograms of latency (EBS user guide, "Amazon EBS
-// detailed performance statistics"). They cost no EC2 call and need no
+// Package nodestats reads the statistics that an EBS volume shows to its instance in a
+// page of the NVMe log: operations, bytes, time, how long the limits of the volume and of
+// the instance were exceeded, the queue, and histograms of latency (EBS user guide,
+// "Amazon EBS detailed performance statistics"). They need no EC2 call and no
 // credentials.
 package nodestats
 
@@ -13,7 +12,7 @@ import (
 	"time"
 )
 
-// The layout of the page; numbers are little-endian (EBS user guide, as above).
+// The layout of the page; numbers are little-endian (EBS user guide, see above).
 const (
 	pageSize  = 4096
 	pageMagic = 0x3C23B510
@@ -29,39 +28,38 @@ const (
 	_              uint = pageSize - writeLatencyAt - histogramSize
 )
 
-// ErrNotAPage says that what a disk answered is not the page of an EBS volume.
+// ErrNotAPage reports that the answer of a disk is not the page of an EBS volume.
 var ErrNotAPage = errors.New("not the statistics of an EBS volume")
 
 // Page has the counters of a volume since it was attached.
 type Page struct {
 	ReadOperations, WriteOperations uint64
 	ReadBytes, WriteBytes           uint64
-	// ReadTime and WriteTime are summed over all operations.
+	// ReadTime and WriteTime are the sums for all operations.
 	ReadTime, WriteTime time.Duration
-	// These are how long more was asked of the volume, and of the instance, than
-	// they are to give.
+	// How long the demand exceeded the limits of the volume and of the instance.
 	VolumeIOPSExceeded, VolumeThroughputExceeded     time.Duration
 	InstanceIOPSExceeded, InstanceThroughputExceeded time.Duration
-	// QueueLength is of operations that are under way now.
+	// QueueLength is the number of operations that are under way.
 	QueueLength uint64
 	// ReadLatency and WriteLatency have ascending bounds.
 	ReadLatency, WriteLatency []Bin
 }
 
-// Bin counts the operations that took less than Below, and no less than the bin
-// before has.
+// Bin counts the operations that took less than Below, and at least the Below of the bin
+// before.
 type Bin struct {
-	Below time.Duration // Unbounded for the rest
+	Below time.Duration // Unbounded for the last bin
 	Count uint64
 }
 
-// Unbounded is the bound of a bin that has none.
+// Unbounded is the Below of a bin without an upper bound.
 const Unbounded time.Duration = 1<<63 - 1
 
 // Parse reads a page. Data after the page is ignored.
 func Parse(data []byte) (Page, error) {
 	if len(data) < pageSize {
-		return Page{}, fmt.Errorf("%w: %d bytes, and a page has %d", ErrNotAPage, len(data), pageSize)
+		return Page{}, fmt.Errorf("%w: it has %d bytes, less than %d", ErrNotAPage, len(data), pageSize)
 	}
 	if magic := binary.LittleEndian.Uint32(data); magic != pageMagic {
 		return Page{}, fmt.Errorf("%w: it begins with %#08x and not with %#08x", ErrNotAPage, magic, pageMagic)
@@ -87,7 +85,7 @@ func Parse(data []byte) (Page, error) {
 func parseHistogram(data []byte) ([]Bin, error) {
 	count := binary.LittleEndian.Uint64(data)
 	if count > histogramBins {
-		return nil, fmt.Errorf("%w: a histogram of %d bins, and there is room for %d", ErrNotAPage, count, histogramBins)
+		return nil, fmt.Errorf("%w: a histogram has %d bins, more than %d", ErrNotAPage, count, histogramBins)
 	}
 	bins := make([]Bin, count)
 	for i := range bins {
@@ -97,13 +95,14 @@ func parseHistogram(data []byte) ([]Bin, error) {
 			Count: uint64(binary.LittleEndian.Uint32(bin[16:])),
 		}
 		if i > 0 && bins[i].Below <= bins[i-1].Below {
-			return nil, fmt.Errorf("%w: bin %d of a histogram ends at %v, and the one before at %v", ErrNotAPage, i, bins[i].Below, bins[i-1].Below)
+			return nil, fmt.Errorf("%w: bin %d of a histogram ends at %v, and the one before at %v",
+				ErrNotAPage, i, bins[i].Below, bins[i-1].Below)
 		}
 	}
 	return bins, nil
 }
 
-// microseconds saturates: a duration ends after 292 years.
+// microseconds saturates at the longest duration, 292 years.
 func microseconds(n uint64) time.Duration {
 	if n > uint64(Unbounded/time.Microsecond) {
 		return Unbounded

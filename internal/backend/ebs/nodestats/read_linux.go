@@ -30,14 +30,13 @@ const (
 	logPage    = 0xD0
 	identify   = 0x06 // the same, "Identify command"
 	controller = 0x01 // its CNS
-	// What it answers, of which EBS has the device name in the vendor's part, as
-	// Amazon's ebsnvme-id reads it.
+	// The answer to identify. EBS has the device name in its vendor-specific part (see
+	// Amazon's ebsnvme-id).
 	identitySize = 4096
 	nameFrom     = 3072
 	nameSize     = 32
-	// asked is how much is asked for, in units of 4 bytes less one: one unit more
-	// than the page has, as Amazon's own program does. bufferSize holds all that
-	// a disk may send then.
+	// asked is the requested length less one, in units of 4 bytes: one unit more than the
+	// page has, as in Amazon's program. bufferSize is enough for the answer.
 	asked      = 1024
 	bufferSize = 8192
 )
@@ -45,9 +44,9 @@ const (
 // The size is part of the ioctl's number.
 const _ = -uint(unsafe.Sizeof(adminCommand{}) - ioctlAdmin>>16&0x3fff)
 
-// Read asks an NVMe disk for its statistics. It needs CAP_SYS_ADMIN, and takes
-// until the disk answers: 60 s at most by default (nvme_core.admin_timeout). No
-// shorter time is set, since the kernel resets a disk that does not keep to it.
+// Read asks an NVMe disk for its statistics. It needs CAP_SYS_ADMIN. It waits until the
+// disk answers, by default for 60 s at most (nvme_core.admin_timeout). It does not set a
+// shorter timeout, because the kernel resets a disk that exceeds it.
 func Read(disk *os.File) (Page, error) {
 	buffer, err := ask(disk, adminCommand{opcode: getLogPage, namespace: 1, word10: logPage | asked<<16, dataLength: bufferSize})
 	if err != nil {
@@ -56,8 +55,8 @@ func Read(disk *os.File) (Page, error) {
 	return Parse(buffer)
 }
 
-// DeviceName returns the device name that the attachment of an EBS volume asked
-// for, such as /dev/xvdaa or sdf. It needs CAP_SYS_ADMIN.
+// DeviceName returns the device name that the attachment of an EBS volume requested, such
+// as /dev/xvdaa or sdf. It needs CAP_SYS_ADMIN.
 func DeviceName(disk *os.File) (string, error) {
 	buffer, err := ask(disk, adminCommand{opcode: identify, word10: controller, dataLength: identitySize})
 	if err != nil {
@@ -66,7 +65,7 @@ func DeviceName(disk *os.File) (string, error) {
 	return strings.TrimRight(string(buffer[nameFrom:nameFrom+nameSize]), " \x00"), nil
 }
 
-// ask sends a command whose data comes from the disk.
+// ask sends a command that reads data from the disk.
 func ask(disk *os.File, command adminCommand) ([]byte, error) {
 	buffer := make([]byte, command.dataLength)
 	var pinned runtime.Pinner
@@ -78,7 +77,7 @@ func ask(disk *os.File, command adminCommand) ([]byte, error) {
 	case errno != 0:
 		return nil, errno
 	case status != 0: // of the NVMe completion
-		return nil, fmt.Errorf("%w: it answers with status %#x", ErrNotAPage, status)
+		return nil, fmt.Errorf("%w: the disk answers with status %#x", ErrNotAPage, status)
 	}
 	return buffer, nil
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// silence is how long a volume that failed is left alone: not every disk has
-// these statistics, and the kernel may log each refusal.
-const silence = time.Minute
+// pause is how long a volume is not asked after a failure. Not every disk has these
+// statistics, and the kernel may log each refusal.
+const pause = time.Minute
 
-// state is what is known of a volume; guarded by Collector.mu.
+// state is the state of a volume; guarded by Collector.mu.
 type state struct {
 	running bool      // it is being asked, and has not answered
-	again   time.Time // when it may be asked after a failure
+	next    time.Time // when it may be asked after a failure
 	logged  bool      // its failure was logged
 }
 
-// begin returns those volumes of ids that can be asked, and takes them to be
-// asked. Volumes that are gone are forgotten.
+// begin returns those of the volumes that can be asked, and marks them as running. It
+// removes the state of other volumes.
 func (c *Collector) begin(ids []string) []string {
-	var silent []string
+	hung := 0
 	c.mu.Lock()
 	for id, s := range c.volumes {
 		if !s.running && !slices.Contains(ids, id) {
@@ -33,21 +33,19 @@ func (c *Collector) begin(ids []string) []string {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		s := c.stateOf(id)
 		if s.running {
-			silent = append(silent, id)
+			hung++
 		}
-		return s.running || now.Before(s.again)
+		return s.running || now.Before(s.next)
 	})
 	for _, id := range ids {
 		c.volumes[id].running = true
 	}
 	c.mu.Unlock()
-	for range silent { // their state says why, and so does the log
-		c.self.errors.Inc()
-	}
+	c.self.errors.Add(float64(hung))
 	return ids
 }
 
-// stateOf finds or makes a volume's; c.mu is held.
+// stateOf finds or makes the state of a volume; c.mu is held.
 func (c *Collector) stateOf(id string) *state {
 	s := c.volumes[id]
 	if s == nil {
@@ -57,14 +55,14 @@ func (c *Collector) stateOf(id string) *state {
 	return s
 }
 
-// end takes a volume's answer.
+// end records that a volume has answered.
 func (c *Collector) end(id string, err error) {
 	c.mu.Lock()
 	s := c.stateOf(id)
 	s.running = false
 	gone := errors.Is(err, backend.ErrNotFound)
 	if err != nil && !gone {
-		s.again = time.Now().Add(silence)
+		s.next = time.Now().Add(pause)
 	}
 	c.mu.Unlock()
 	if !gone {
@@ -72,7 +70,7 @@ func (c *Collector) end(id string, err error) {
 	}
 }
 
-// abandon is for a volume that was not asked after all.
+// abandon records that a volume was not asked.
 func (c *Collector) abandon(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,11 +87,11 @@ func (c *Collector) note(id string, err error) {
 	}
 	c.self.errors.Inc()
 	if first {
-		c.options.Logger.Warn("the statistics of a volume are left out", "volume", id, "error", err)
+		c.options.Logger.Warn("the metrics lack the statistics of a volume", "volume", id, "error", err)
 	}
 }
 
-// noteWhole is note for what all volumes need.
+// noteWhole is note for the search for the volumes.
 func (c *Collector) noteWhole(err error) {
 	c.mu.Lock()
 	first := c.whole.fails(err != nil)
@@ -103,11 +101,11 @@ func (c *Collector) noteWhole(err error) {
 	}
 	c.self.errors.Inc()
 	if first {
-		c.options.Logger.Warn("the statistics of volumes are left out", "error", err)
+		c.options.Logger.Warn("the metrics lack the statistics of all volumes", "error", err)
 	}
 }
 
-// fails notes whether something fails, and reports whether that is new.
+// fails records whether an attempt failed, and reports whether that is the first failure.
 func (s *state) fails(now bool) bool {
 	first := now && !s.logged
 	s.logged = now

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Spec is what a volume is to be, or is. Size is in GiB, Throughput in MiB/s;
-// IOPS and Throughput are 0 where they are the type's own.
+// Spec describes a desired or an existing volume. Size is in GiB, Throughput in MiB/s.
+// IOPS and Throughput are 0 if the type determines them.
 type Spec struct {
 	Type             string
 	Size             int32
@@ -15,8 +15,8 @@ type Spec struct {
 	MultiAttach      bool
 }
 
-// CheckValues reports whether the type can have the IOPS and throughput at all,
-// whatever the size (ErrInvalid); 0 asks for nothing.
+// CheckValues returns ErrInvalid if the type allows the IOPS or the throughput at no
+// size. 0 means that none is requested.
 func CheckValues(name string, iops, throughput int32) error {
 	t, err := Lookup(name)
 	if err != nil {
@@ -41,8 +41,8 @@ func checkValue(t Type, field, unit string, value int32, allowed Interval) error
 	return nil
 }
 
-// Check reports whether a volume can be so. What takes a change of the size to
-// put right is ErrOutOfRange, everything else ErrInvalid.
+// Check returns an error if a volume cannot have the spec: ErrOutOfRange if another size
+// would make it valid, otherwise ErrInvalid.
 func (s Spec) Check() error {
 	t, err := Lookup(s.Type)
 	if err != nil {
@@ -85,9 +85,9 @@ func (s Spec) checkRatios(t Type) error {
 	return nil
 }
 
-// WithDefaults fills in what EC2 chooses where the spec says nothing, so that a
-// desired one can be compared with a volume. gp2 has IOPS too, but they are not chosen:
-// they stay 0.
+// WithDefaults adds the values that EC2 chooses for the fields that are 0, so that a
+// desired spec can be compared with a volume. The IOPS of gp2 cannot be chosen: they
+// stay 0.
 func (s Spec) WithDefaults() Spec {
 	t, err := Lookup(s.Type)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s Spec) WithDefaults() Spec {
 	return s.Chosen()
 }
 
-// Chosen is a volume's spec without the performance that its type gives by
-// itself and DescribeVolumes shows nevertheless (the IOPS of gp2).
+// Chosen is a volume's spec without the performance that its type determines. For gp2,
+// DescribeVolumes shows such IOPS.
 func (s Spec) Chosen() Spec {
 	if t, err := Lookup(s.Type); err == nil {
 		if !t.IOPS.settable() {

@@ -6,13 +6,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// modifiedIOPS is what EC2 gives a volume whose type changes to one with IOPS
-// when the change names none (EC2 API, ModifyVolume, Iops).
+// modifiedIOPS are the IOPS that EC2 chooses if the type changes to one with IOPS and
+// the change names none (EC2 API, ModifyVolume, Iops).
 const modifiedIOPS = 3000
 
-// Changed is the volume as it will be after a ModifyVolume that names the
-// non-zero fields of change: what is not named stays, except that IOPS and
-// throughput belong to the type (EC2 API, ModifyVolume).
+// Changed is the volume after a ModifyVolume that names the non-zero fields of change.
+// The other fields stay, except that IOPS and throughput change with the type (EC2 API,
+// ModifyVolume).
 func (s Spec) Changed(change Spec) Spec {
 	after := s.Chosen()
 	if change.Size != 0 {
@@ -41,7 +41,7 @@ func (s Spec) ofType(name string) Spec {
 	return s
 }
 
-// CheckChange returns an error if the volume cannot become after (see Changed). A
+// CheckChange returns an error if the volume cannot change to after (see Changed). A
 // smaller size is ErrOutOfRange.
 func (s Spec) CheckChange(after Spec) error {
 	if after.Size < s.Size {
@@ -53,8 +53,8 @@ func (s Spec) CheckChange(after Spec) error {
 	return after.Check()
 }
 
-// checkMultiAttach refuses what EC2 does not change on a multi-attach volume
-// (EBS user guide, "Attach a volume to multiple instances").
+// checkMultiAttach rejects changes that EC2 does not make to a Multi-Attach volume (EBS
+// user guide, "Attach a volume to multiple instances").
 func (s Spec) checkMultiAttach(after Spec) error {
 	if !s.MultiAttach {
 		return nil

@@ -1,9 +1,9 @@
-// Package volumetype knows what the types of EBS volumes allow: size, IOPS,
-// throughput, their ratios, and what a modification may change. The numbers are
-// those of the EBS user guide, "Amazon EBS volume types".
+// Package volumetype has the limits of the types of EBS volumes: size, IOPS, throughput,
+// their ratios, and the modifications that EC2 allows. The numbers are those of the EBS
+// user guide, "Amazon EBS volume types".
 //
-// EC2 checks the same, but some of its errors arrive after the caller got a success.
-// So this package checks everything before the first call.
+// EC2 checks the same limits, but reports some errors only after a successful answer.
+// So this package checks them before the first call.
 package volumetype
 
 import (
@@ -25,26 +25,26 @@ const (
 	Standard = "standard"
 )
 
-// Default is the type of a volume whose creation names none; EC2's own is gp2.
+// Default is the type of a volume whose creation names none. EC2's default is gp2.
 const Default = GP3
 
-// Interval is a range of whole numbers with both ends in it. The zero Interval
-// is that of a property which cannot be chosen.
+// Interval is a range of whole numbers that includes both ends. A property that cannot
+// be chosen has the zero Interval.
 type Interval struct{ Least, Most int32 }
 
 func (i Interval) settable() bool { return i != Interval{} }
 
 func (i Interval) has(value int32) bool { return value >= i.Least && value <= i.Most }
 
-// String returns the interval as error messages have it.
+// String returns the interval for error messages.
 func (i Interval) String() string { return fmt.Sprintf("%d to %d", i.Least, i.Most) }
 
-// Type is what one type of volume allows.
+// Type has the limits of one type of volume.
 type Type struct {
 	Name string
 	// Size in GiB.
 	Size Interval
-	// IOPS that can be chosen; where DefaultIOPS is 0, they must be.
+	// IOPS that can be chosen. If DefaultIOPS is 0, they must be.
 	IOPS        Interval
 	DefaultIOPS int32
 	// IOPSPerGiB bounds IOPS above the least.
@@ -53,7 +53,7 @@ type Type struct {
 	Throughput        Interval
 	DefaultThroughput int32
 	IOPSPerMiB        int32
-	// MultiAttach reports whether several instances may have it at once.
+	// MultiAttach reports whether several instances can attach a volume at once.
 	MultiAttach bool
 }
 
@@ -92,7 +92,7 @@ func Names() []string {
 	return names
 }
 
-// IOPSAt is the interval of IOPS at a size in GiB: the least is had at any size.
+// IOPSAt is the interval of IOPS at a size in GiB. The least is allowed at any size.
 func (t Type) IOPSAt(size int32) Interval {
 	most := min(int64(t.IOPS.Most), int64(size)*int64(t.IOPSPerGiB))
 	return Interval{t.IOPS.Least, max(t.IOPS.Least, int32(most))}
