@@ -26,16 +26,20 @@ func (c *Controller) newAttachments() *attachment.Machine {
 
 // Attach attaches a volume to an instance and returns the publish context, which
 // has the device name. See attachment.Machine.
-func (c *Controller) Attach(ctx context.Context, id, nodeID string, spec backend.AttachSpec) (map[string]string, error) {
+func (c *Controller) Attach(
+	ctx context.Context, id, nodeID string, spec backend.AttachSpec,
+) (map[string]string, error) {
 	if !volumeID.MatchString(id) {
-		return nil, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+		return nil, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)",
+			backend.ErrNotFound, id)
 	}
 	shared, err := sharedAttachment(spec.Capability, spec.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
 	c.requested.add(id)
-	device, err := c.attachments.Attach(ctx, id, nodeID, attachment.Use{Shared: shared, Initialized: params.WaitsInitialized(spec.Context)})
+	device, err := c.attachments.Attach(ctx, id, nodeID,
+		attachment.Use{Shared: shared, Initialized: params.WaitsInitialized(spec.Context)})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +85,9 @@ const (
 // awaitInitialized waits until a volume is initialized from its snapshot, if the
 // StorageClass requests that (blockAttachUntilInitialized). A volume of this driver has
 // the request in a tag; one of the AWS EBS CSI driver has it in its context only.
-func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use attachment.Use, setPhase func(string)) error {
+func (c *Controller) awaitInitialized(
+	ctx context.Context, v cloud.Volume, use attachment.Use, setPhase func(string),
+) error {
 	if v.SnapshotID == "" || !use.Initialized && !params.WaitsInitialized(splitContext(v.Tags[tags.Context])) {
 		return nil
 	}
@@ -89,7 +95,8 @@ func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use a
 		status, err := c.cloud.Status(ctx, v.ID)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
-			c.log.Warn("EC2 refuses to show whether the volume is initialized; attaching it without that check", "volume", v.ID, "error", err)
+			c.log.Warn("EC2 refuses to show whether the volume is initialized; attaching it without that check",
+				"volume", v.ID, "error", err)
 			return nil
 		case errors.Is(err, backend.ErrNotFound): // not checked yet, or gone
 			if _, err := c.describe(ctx, v.ID); err != nil {

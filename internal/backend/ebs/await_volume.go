@@ -17,7 +17,9 @@ var errHidden = errors.New("the volume is not found by its name")
 
 // awaitVolume waits until the volume that EC2 returned for a name is complete, or
 // until an older one certainly has the name.
-func (c *Controller) awaitVolume(ctx context.Context, p plan, mine cloud.Volume, began time.Time) (cloud.Volume, error) {
+func (c *Controller) awaitVolume(
+	ctx context.Context, p plan, mine cloud.Volume, began time.Time,
+) (cloud.Volume, error) {
 	var chosen cloud.Volume
 	_, err := c.cloud.WaitNamed(ctx, p.name, expectation(mine, began), func(volumes []cloud.Volume) (bool, error) {
 		i := slices.IndexFunc(volumes, func(v cloud.Volume) bool { return v.ID == mine.ID })
@@ -71,12 +73,13 @@ func expectation(v cloud.Volume, began time.Time) cloud.Expect {
 // awaitUnnamed waits by its ID for a volume that a lookup by its name does not find: its
 // tag was removed, or the volume was deleted.
 func (c *Controller) awaitUnnamed(ctx context.Context, mine cloud.Volume) (cloud.Volume, error) {
-	return c.cloud.WaitVolume(ctx, mine.ID, cloud.Expect{Kind: "create", Since: longAgo(time.Now())}, func(v cloud.Volume, found bool) (bool, error) {
-		if !found || len(living([]cloud.Volume{v})) == 0 {
-			return false, errEnded
-		}
-		return complete(v), nil
-	})
+	return c.cloud.WaitVolume(ctx, mine.ID, cloud.Expect{Kind: "create", Since: longAgo(time.Now())},
+		func(v cloud.Volume, found bool) (bool, error) {
+			if !found || len(living([]cloud.Volume{v})) == 0 {
+				return false, errEnded
+			}
+			return complete(v), nil
+		})
 }
 
 // failed returns the error for a volume that EC2 accepted and did not create. It deletes

@@ -31,7 +31,8 @@ type backoff struct {
 func (s *backoffs) check(name string) error {
 	last, ok := s.names.Get(name)
 	if left := time.Until(last.until); ok && left > 0 {
-		return fmt.Errorf("%w: the next attempt is in %s, as the last one failed: %w", backend.ErrUnavailable, left.Round(time.Second), last.reason)
+		return fmt.Errorf("%w: the next attempt is in %s, as the last one failed: %w",
+			backend.ErrUnavailable, left.Round(time.Second), last.reason)
 	}
 	return nil
 }

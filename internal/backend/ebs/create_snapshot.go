@@ -78,7 +78,9 @@ func (c *Controller) CreateSnapshot(ctx context.Context, spec backend.SnapshotSp
 	return toSnapshot(snapshot), c.finishSnapshot(ctx, snapshot.ID, desired)
 }
 
-func (c *Controller) planSnapshot(ctx context.Context, spec backend.SnapshotSpec) (params.Snapshot, cloud.CreateSnapshotInput, error) {
+func (c *Controller) planSnapshot(
+	ctx context.Context, spec backend.SnapshotSpec,
+) (params.Snapshot, cloud.CreateSnapshotInput, error) {
 	desired, err := params.ParseSnapshot(spec.Parameters)
 	if err != nil {
 		return desired, cloud.CreateSnapshotInput{}, err
@@ -113,7 +115,9 @@ func (c *Controller) awaitName(ctx context.Context, name string) (cloud.Snapshot
 
 // sendCreateSnapshot creates a snapshot. After a lost answer it looks the name up, and
 // creates one only if EC2 shows none.
-func (c *Controller) sendCreateSnapshot(ctx context.Context, name string, in cloud.CreateSnapshotInput) (cloud.Snapshot, error) {
+func (c *Controller) sendCreateSnapshot(
+	ctx context.Context, name string, in cloud.CreateSnapshotInput,
+) (cloud.Snapshot, error) {
 	for {
 		s, err := c.cloud.CreateSnapshot(ctx, in)
 		if err == nil {
@@ -153,7 +157,8 @@ func (c *Controller) converge(ctx context.Context, name string, made cloud.Snaps
 	}
 	c.log.InfoContext(ctx, "delete the younger of two snapshots with one name", "older", oldest.ID, "younger", made.ID)
 	if err := c.cloud.DeleteSnapshot(ctx, made.ID); err != nil && !errors.Is(err, backend.ErrNotFound) {
-		return cloud.Snapshot{}, fmt.Errorf("delete snapshot %s, the younger one of the name of %s: %w", made.ID, oldest.ID, err)
+		return cloud.Snapshot{}, fmt.Errorf("delete snapshot %s, the younger one of the name of %s: %w",
+			made.ID, oldest.ID, err)
 	}
 	return oldest, nil
 }

@@ -96,7 +96,8 @@ func (c *Controller) adoptOr(ctx context.Context, name string, refusal error) (c
 func (c *Controller) tooMany(name string, n int) error {
 	reason := c.backoffs.last(name)
 	if reason == nil {
-		reason = fmt.Errorf("more than %d volumes of this name were created and deleted, the last one within a minute", n-1)
+		reason = fmt.Errorf("more than %d volumes of this name were created and deleted, the last one within a minute",
+			n-1)
 	}
 	c.backoffs.note(name, reason)
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, reason)
@@ -120,16 +121,19 @@ func complete(v cloud.Volume) bool {
 
 // adopt waits until the oldest volume of a name is complete. A name without a live
 // volume is polled until the timeout, because EC2 does not show new volumes at once.
-func (c *Controller) adopt(ctx context.Context, name string, timeout time.Duration) (v cloud.Volume, found bool, err error) {
+func (c *Controller) adopt(
+	ctx context.Context, name string, timeout time.Duration,
+) (v cloud.Volume, found bool, err error) {
 	began := time.Now()
-	_, err = c.cloud.WaitNamed(ctx, name, cloud.Expect{Kind: "create", Since: longAgo(began)}, func(volumes []cloud.Volume) (bool, error) {
-		live := living(volumes)
-		if found = len(live) > 0; !found {
-			return time.Since(began) >= timeout, nil
-		}
-		v = live[0]
-		return complete(v), nil
-	})
+	_, err = c.cloud.WaitNamed(ctx, name, cloud.Expect{Kind: "create", Since: longAgo(began)},
+		func(volumes []cloud.Volume) (bool, error) {
+			live := living(volumes)
+			if found = len(live) > 0; !found {
+				return time.Since(began) >= timeout, nil
+			}
+			v = live[0]
+			return complete(v), nil
+		})
 	if err != nil {
 		return cloud.Volume{}, false, fmt.Errorf("look up the volume by its name: %w", err)
 	}

@@ -17,7 +17,9 @@ const finishedLifetime = time.Hour
 
 // FinishSnapshot enables fast restore and locks the snapshot if its creation ended
 // before that.
-func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapshot, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+func (c *Controller) FinishSnapshot(
+	ctx context.Context, snapshot backend.Snapshot, spec backend.SnapshotSpec,
+) (backend.Snapshot, error) {
 	desired, err := params.ParseSnapshot(spec.Parameters)
 	if err != nil {
 		return backend.Snapshot{}, err
@@ -65,7 +67,8 @@ func (c *Controller) ensureFastRestore(ctx context.Context, id string, desired p
 	switch {
 	case errors.Is(err, backend.ErrDenied):
 		// Enabling fast restore again has no effect.
-		c.log.WarnContext(ctx, "the role may not call DescribeFastSnapshotRestores; fast restore is enabled without that check",
+		c.log.WarnContext(ctx,
+			"the role may not call DescribeFastSnapshotRestores; fast restore is enabled without that check",
 			"snapshot", id)
 	case err != nil:
 		return err
@@ -89,7 +92,8 @@ func (c *Controller) ensureLock(ctx context.Context, id string, desired params.S
 	switch {
 	case errors.Is(err, backend.ErrDenied):
 		// Locking again renews the lock, which so lasts at least as long as requested.
-		c.log.WarnContext(ctx, "the role may not call DescribeLockedSnapshots; the snapshot is locked without that check",
+		c.log.WarnContext(ctx,
+			"the role may not call DescribeLockedSnapshots; the snapshot is locked without that check",
 			"snapshot", id)
 	case err != nil:
 		return err

@@ -48,7 +48,8 @@ func attachmentProblems(v cloud.Volume, now time.Time) []backend.HealthProblem {
 		case a.State == cloud.Busy:
 			problems = append(problems, backend.HealthProblem{
 				Kind: backend.HealthDegraded, Reason: "DetachBusy",
-				Message: fmt.Sprintf("instance %s still uses the device that is being detached; unmount it there", a.InstanceID),
+				Message: fmt.Sprintf("instance %s still uses the device that is being detached; unmount it there",
+					a.InstanceID),
 			})
 		case a.State == cloud.Attaching && !a.Since.IsZero() && took > stuckAttachment:
 			problems = append(problems, backend.HealthProblem{

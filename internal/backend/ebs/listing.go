@@ -28,7 +28,8 @@ func (l *listings[T]) page(of, after string, limit int, id func(T) string, list 
 		}
 		slices.SortFunc(items, func(a, b T) int { return cmp.Compare(id(a), id(b)) })
 	}
-	start, found := slices.BinarySearchFunc(items, after, func(item T, after string) int { return cmp.Compare(id(item), after) })
+	start, found := slices.BinarySearchFunc(items, after,
+		func(item T, after string) int { return cmp.Compare(id(item), after) })
 	if found {
 		start++
 	}

@@ -74,7 +74,8 @@ func difference(have cloud.Volume, spec backend.VolumeSpec) (string, error) {
 
 // shapeOf has the attributes of a volume that a request can choose.
 func shapeOf(v cloud.Volume) volumetype.Spec {
-	return volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput, MultiAttach: v.MultiAttach}.Chosen()
+	return volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput,
+		MultiAttach: v.MultiAttach}.Chosen()
 }
 
 func encrypts(desired params.Volume) bool {

@@ -39,7 +39,8 @@ func (c *Controller) desiredOf(v cloud.Volume, mutable, metadata map[string]stri
 	if err := tags.CheckRemoval(parsed.Untag); err != nil {
 		return change.Desired{}, err
 	}
-	desired := change.Desired{IOPS: parsed.IOPS, IOPSPerGB: parsed.IOPSPerGB, Throughput: parsed.Throughput, Untag: parsed.Untag}
+	desired := change.Desired{IOPS: parsed.IOPS, IOPSPerGB: parsed.IOPSPerGB, Throughput: parsed.Throughput,
+		Untag: parsed.Untag}
 	if _, named := mutable["type"]; named {
 		desired.Type = parsed.Type
 	}

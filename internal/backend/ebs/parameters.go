@@ -7,7 +7,9 @@ import (
 
 // NormalizeParameters changes every key to its one spelling. Two spellings of one key are
 // ErrInvalid.
-func (c *Controller) NormalizeParameters(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
+func (c *Controller) NormalizeParameters(
+	parameters, mutable map[string]string,
+) (map[string]string, map[string]string, error) {
 	return params.Normalize(parameters, mutable)
 }
 

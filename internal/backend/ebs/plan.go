@@ -36,7 +36,8 @@ func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, e
 		return plan{}, err
 	}
 	if len(desired.Untag) > 0 {
-		return plan{}, fmt.Errorf("%w: tagDeletion: a new volume has no tags to remove; leave it out", backend.ErrInvalid)
+		return plan{}, fmt.Errorf("%w: tagDeletion: a new volume has no tags to remove; leave it out",
+			backend.ErrInvalid)
 	}
 	if err := shape.Check(); err != nil {
 		return plan{}, err
@@ -166,7 +167,9 @@ func splitContext(text string) map[string]string {
 
 // locationOfClone is the source's zone, because a copy cannot be made in another one (EC2
 // API, CopyVolumes). ErrNoSpace if the request does not allow that zone.
-func (c *Controller) locationOfClone(ctx context.Context, spec backend.VolumeSpec, desired params.Volume) (location, error) {
+func (c *Controller) locationOfClone(
+	ctx context.Context, spec backend.VolumeSpec, desired params.Volume,
+) (location, error) {
 	source, err := c.cloud.Volume(ctx, spec.Source.VolumeID)
 	if err != nil {
 		return location{}, fmt.Errorf("source volume: %w", err)

@@ -44,7 +44,9 @@ func (a *requestedVolumes) all() []string {
 
 // missingFrom describes the volumes that a listing lacks, and removes those that it has
 // and those that do not exist. The lookups share their describes.
-func (a *requestedVolumes) missingFrom(ctx context.Context, listed []cloud.Volume, find func(context.Context, string) (cloud.Volume, error)) ([]cloud.Volume, error) {
+func (a *requestedVolumes) missingFrom(
+	ctx context.Context, listed []cloud.Volume, find func(context.Context, string) (cloud.Volume, error),
+) ([]cloud.Volume, error) {
 	for _, v := range listed {
 		a.remove(v.ID)
 	}

@@ -25,7 +25,8 @@ func (c *Controller) CheckSnapshotParameters(parameters map[string]string) error
 // Snapshot finds a snapshot by ID; ErrNotFound.
 func (c *Controller) Snapshot(ctx context.Context, id string) (backend.Snapshot, error) {
 	if !snapshotID.MatchString(id) {
-		return backend.Snapshot{}, fmt.Errorf("%w: %q is not an EBS snapshot ID (snap- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+		return backend.Snapshot{}, fmt.Errorf("%w: %q is not an EBS snapshot ID (snap- and 8 or 17 hexadecimal digits)",
+			backend.ErrNotFound, id)
 	}
 	s, err := c.cloud.Snapshot(ctx, id)
 	if err != nil {
@@ -77,7 +78,9 @@ func toSnapshot(s cloud.Snapshot) backend.Snapshot {
 
 // Snapshots lists the account's snapshots that a driver created. With an ID, it also
 // finds a snapshot of another program.
-func (c *Controller) Snapshots(ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
+func (c *Controller) Snapshots(
+	ctx context.Context, filter backend.SnapshotFilter, after string, limit int,
+) ([]backend.Snapshot, error) {
 	if filter.SnapshotID != "" {
 		return c.oneSnapshot(ctx, filter, after)
 	}
@@ -96,7 +99,9 @@ func (c *Controller) Snapshots(ctx context.Context, filter backend.SnapshotFilte
 	return snapshots, nil
 }
 
-func (c *Controller) oneSnapshot(ctx context.Context, filter backend.SnapshotFilter, after string) ([]backend.Snapshot, error) {
+func (c *Controller) oneSnapshot(
+	ctx context.Context, filter backend.SnapshotFilter, after string,
+) ([]backend.Snapshot, error) {
 	s, err := c.Snapshot(ctx, filter.SnapshotID)
 	switch {
 	case errors.Is(err, backend.ErrNotFound):
@@ -131,7 +136,8 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, id string) error {
 	if !lock.Expires.IsZero() {
 		until = lock.Expires.UTC().Format(time.RFC3339)
 	}
-	return fmt.Errorf("%w: snapshot %s is locked (%s) until %s: %s", backend.ErrPrecondition, id, lock.State, until, err.Error())
+	return fmt.Errorf("%w: snapshot %s is locked (%s) until %s: %s",
+		backend.ErrPrecondition, id, lock.State, until, err.Error())
 }
 
 // checkZones rejects zones that the region does not have.
@@ -145,7 +151,8 @@ func (c *Controller) checkZones(ctx context.Context, names []string) error {
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(zones, func(z cloud.Zone) bool { return z.Name == name }) {
-			return fmt.Errorf("%w: fastSnapshotRestoreAvailabilityZones: the region has no zone %q", backend.ErrInvalid, name)
+			return fmt.Errorf("%w: fastSnapshotRestoreAvailabilityZones: the region has no zone %q",
+				backend.ErrInvalid, name)
 		}
 	}
 	return nil

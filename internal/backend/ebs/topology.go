@@ -122,7 +122,8 @@ func (c *Controller) checkLocation(ctx context.Context, p location) (location, e
 			return p, nil
 		}
 	}
-	return location{}, fmt.Errorf("%w: accessibility_requirements: zone %s is not the zone with ID %s", backend.ErrInvalid, p.zone, p.zoneID)
+	return location{}, fmt.Errorf("%w: accessibility_requirements: zone %s is not the zone with ID %s",
+		backend.ErrInvalid, p.zone, p.zoneID)
 }
 
 // anyZone is the first zone in the order of names, so that a repeat requests the same

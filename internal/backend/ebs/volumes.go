@@ -33,7 +33,8 @@ func (c *Controller) Volume(ctx context.Context, id string) (backend.Volume, err
 // the state error too, so that it can be deleted.
 func (c *Controller) describe(ctx context.Context, id string) (cloud.Volume, error) {
 	if !volumeID.MatchString(id) {
-		return cloud.Volume{}, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+		return cloud.Volume{}, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)",
+			backend.ErrNotFound, id)
 	}
 	v, err := c.cloud.Volume(ctx, id)
 	if err == nil && (v.State == cloud.VolumeDeleting || v.State == cloud.VolumeDeleted) {
@@ -98,14 +99,15 @@ func publishedNodes(v cloud.Volume) []string {
 // to attach. A PersistentVolume can name a volume without the driver's tag, and an
 // orchestrator treats a volume that is not listed as detached.
 func (c *Controller) Volumes(ctx context.Context, after string, limit int) ([]backend.Volume, error) {
-	all, err := c.volumes.page("", after, limit, func(v cloud.Volume) string { return v.ID }, func() ([]cloud.Volume, error) {
-		listed, err := c.cloud.ListVolumes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		others, err := c.requested.missingFrom(ctx, listed, c.cloud.Volume)
-		return slices.DeleteFunc(append(listed, others...), func(v cloud.Volume) bool { return !complete(v) }), err
-	})
+	all, err := c.volumes.page("",
+		after, limit, func(v cloud.Volume) string { return v.ID }, func() ([]cloud.Volume, error) {
+			listed, err := c.cloud.ListVolumes(ctx)
+			if err != nil {
+				return nil, err
+			}
+			others, err := c.requested.missingFrom(ctx, listed, c.cloud.Volume)
+			return slices.DeleteFunc(append(listed, others...), func(v cloud.Volume) bool { return !complete(v) }), err
+		})
 	if err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
 	}
@@ -140,22 +142,24 @@ func (c *Controller) awaitDetached(ctx context.Context, id string) error {
 	defer cancel()
 	var instances []string
 	inUse := func() error {
-		return fmt.Errorf("%w: volume %s is attached to %s; detach it first", backend.ErrInUse, id, strings.Join(instances, ", "))
+		return fmt.Errorf("%w: volume %s is attached to %s; detach it first",
+			backend.ErrInUse, id, strings.Join(instances, ", "))
 	}
-	_, err := c.cloud.WaitVolume(ctx, id, cloud.Expect{Kind: "detach", Since: longAgo(time.Now())}, func(v cloud.Volume, found bool) (bool, error) {
-		instances = nil
-		leaving := true
-		for _, a := range v.Attachments {
-			if a.State != cloud.Detached {
-				instances = append(instances, a.InstanceID+" ("+a.State+")")
-				leaving = leaving && a.State == cloud.Detaching
+	_, err := c.cloud.WaitVolume(ctx, id, cloud.Expect{Kind: "detach", Since: longAgo(time.Now())},
+		func(v cloud.Volume, found bool) (bool, error) {
+			instances = nil
+			leaving := true
+			for _, a := range v.Attachments {
+				if a.State != cloud.Detached {
+					instances = append(instances, a.InstanceID+" ("+a.State+")")
+					leaving = leaving && a.State == cloud.Detaching
+				}
 			}
-		}
-		if len(instances) > 0 && !leaving {
-			return false, inUse()
-		}
-		return !found || len(instances) == 0, nil
-	})
+			if len(instances) > 0 && !leaving {
+				return false, inUse()
+			}
+			return !found || len(instances) == 0, nil
+		})
 	if err != nil && len(instances) > 0 && !errors.Is(err, backend.ErrInUse) {
 		return inUse()
 	}

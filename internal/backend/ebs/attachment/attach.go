@@ -137,7 +137,9 @@ func (r *run) elsewhere(a cloud.Attachment) error {
 
 // start requests the attachment if volume and instance allow it, and returns a newer
 // description of the volume.
-func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (cloud.Instance, error)) (cloud.Volume, error) {
+func (r *run) start(
+	ctx context.Context, volume cloud.Volume, instance func() (cloud.Instance, error),
+) (cloud.Volume, error) {
 	if other := r.other(volume); other != nil && (!r.desired.use.Shared || !volume.MultiAttach) {
 		return r.awaitOther(ctx, volume, *other)
 	}
@@ -146,9 +148,10 @@ func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (c
 	}
 	if volume.State == cloud.VolumeCreating {
 		r.setPhase("volume %s is being created", volume.ID)
-		return r.wait(ctx, cloud.Expect{Kind: "create", Since: volume.Created}, func(v cloud.Volume, _ state, _ *cloud.Attachment) bool {
-			return v.State != cloud.VolumeCreating
-		})
+		return r.wait(ctx, cloud.Expect{Kind: "create", Since: volume.Created},
+			func(v cloud.Volume, _ state, _ *cloud.Attachment) bool {
+				return v.State != cloud.VolumeCreating
+			})
 	}
 	at, err := instance()
 	if err != nil {
@@ -200,7 +203,8 @@ func checkVolume(v cloud.Volume) error {
 func checkInstance(v cloud.Volume, i cloud.Instance) error {
 	switch i.State {
 	case cloud.InstanceStopping, cloud.InstanceStopped, cloud.InstanceShutting, cloud.InstanceTerminated:
-		return fmt.Errorf("%w: instance %s is %s; a volume can be attached to a running one", backend.ErrPrecondition, i.ID, i.State)
+		return fmt.Errorf("%w: instance %s is %s; a volume can be attached to a running one",
+			backend.ErrPrecondition, i.ID, i.State)
 	}
 	if v.Zone != "" && i.Zone != "" && v.Zone != i.Zone {
 		return fmt.Errorf("%w: volume %s is in zone %s and instance %s in zone %s; a volume can only be attached in its own zone",
@@ -219,7 +223,8 @@ func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Insta
 			return volume, err
 		}
 		r.tried++
-		r.setPhase("AttachVolume of volume %s to instance %s as %s was sent to EC2", r.pair.volume, r.pair.instance, name)
+		r.setPhase("AttachVolume of volume %s to instance %s as %s was sent to EC2",
+			r.pair.volume, r.pair.instance, name)
 		err = r.send(ctx, name, card)
 		if err != nil {
 			r.m.names.described.Delete(r.pair.instance) // it may be out of date

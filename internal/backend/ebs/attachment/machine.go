@@ -31,7 +31,8 @@ type Cloud interface {
 	Volume(ctx context.Context, id string) (cloud.Volume, error)
 	Instance(ctx context.Context, id string) (cloud.Instance, error)
 	InstanceType(ctx context.Context, name string) (cloud.InstanceType, error)
-	WaitVolume(ctx context.Context, id string, e cloud.Expect, ready func(v cloud.Volume, found bool) (bool, error)) (cloud.Volume, error)
+	WaitVolume(ctx context.Context, id string, e cloud.Expect,
+		ready func(v cloud.Volume, found bool) (bool, error)) (cloud.Volume, error)
 	AttachVolume(ctx context.Context, in cloud.AttachInput) (cloud.Attachment, error)
 	DetachVolume(ctx context.Context, volumeID, instanceID string, force bool) error
 }
@@ -115,7 +116,8 @@ type entry struct {
 // New makes a Machine. It makes no EC2 call.
 func New(c Cloud, o Options) *Machine {
 	o = o.withDefaults()
-	m := &Machine{cloud: c, options: o, log: o.Logger, names: newNames(o), pending: newPending(), volumes: map[string]map[string]*entry{}}
+	m := &Machine{cloud: c, options: o, log: o.Logger, names: newNames(o), pending: newPending(),
+		volumes: map[string]map[string]*entry{}}
 	m.ended, m.end = context.WithCancel(context.Background())
 	return m
 }

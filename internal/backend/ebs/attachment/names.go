@@ -93,7 +93,8 @@ func (n *names) reserve(instance cloud.Instance, volume string, cards int) (name
 		}
 	}
 	if name == "" {
-		return "", nil, fmt.Errorf("%w: instance %s: none of %d device names is free", backend.ErrNoSpace, instance.ID, len(list))
+		return "", nil, fmt.Errorf("%w: instance %s: none of %d device names is free",
+			backend.ErrNoSpace, instance.ID, len(list))
 	}
 	r := reservation{volume: volume}
 	if cards > 1 {
@@ -162,7 +163,8 @@ func (n *names) free(instance, volume, name string) {
 		n.freed.Set(deviceName{instance, name}, time.Now(), n.options.Refused)
 	}
 	n.described.Adjust(instance, func(i cloud.Instance) cloud.Instance {
-		i.Devices = slices.DeleteFunc(slices.Clone(i.Devices), func(d cloud.InstanceDevice) bool { return d.VolumeID == volume })
+		i.Devices = slices.DeleteFunc(slices.Clone(i.Devices),
+			func(d cloud.InstanceDevice) bool { return d.VolumeID == volume })
 		return i
 	})
 }

@@ -82,7 +82,8 @@ func (m *Machine) join(ctx context.Context, p pair, d desired) (*operation, erro
 		e.operation.addCaller(ctx)
 		return e.operation, nil
 	}
-	op := &operation{pair: p, desired: d, previous: e.operation, done: make(chan struct{}), superseded: make(chan struct{})}
+	op := &operation{pair: p, desired: d, previous: e.operation, done: make(chan struct{}),
+		superseded: make(chan struct{})}
 	op.ctx, op.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	op.addCaller(ctx)
 	if e.operation != nil {

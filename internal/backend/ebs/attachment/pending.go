@@ -61,7 +61,8 @@ func (p *Pending) Describe(to chan<- *prometheus.Desc) { to <- p.seconds }
 func (p *Pending) Collect(to chan<- prometheus.Metric) {
 	for of, d := range p.underWay.All() {
 		if long := time.Since(d.since); long >= slow {
-			to <- prometheus.MustNewConstMetric(p.seconds, prometheus.CounterValue, long.Seconds(), of.volume, of.instance, d.state)
+			to <- prometheus.MustNewConstMetric(p.seconds, prometheus.CounterValue, long.Seconds(), of.volume,
+				of.instance, d.state)
 		}
 	}
 }

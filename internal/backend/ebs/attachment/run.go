@@ -42,7 +42,9 @@ func (r *run) own(v cloud.Volume) (state, *cloud.Attachment) {
 
 // wait polls the volume until ready accepts the state of the pair. A volume that a poll
 // does not show is described by its ID, which is certain (ErrNotFound).
-func (r *run) wait(ctx context.Context, e cloud.Expect, ready func(v cloud.Volume, s state, a *cloud.Attachment) bool) (cloud.Volume, error) {
+func (r *run) wait(
+	ctx context.Context, e cloud.Expect, ready func(v cloud.Volume, s state, a *cloud.Attachment) bool,
+) (cloud.Volume, error) {
 	v, err := r.m.cloud.WaitVolume(ctx, r.pair.volume, e, func(v cloud.Volume, found bool) (bool, error) {
 		if !found {
 			return true, nil
@@ -60,10 +62,12 @@ func (r *run) wait(ctx context.Context, e cloud.Expect, ready func(v cloud.Volum
 // state.
 func (r *run) awaitAttached(ctx context.Context) (cloud.Volume, error) {
 	since := r.since(r.last)
-	r.setPhase("volume %s has been attaching to instance %s%s since %s", r.pair.volume, r.pair.instance, r.asDevice(), stamp(since))
-	return r.wait(ctx, cloud.Expect{Kind: "attach", Since: since}, func(_ cloud.Volume, s state, a *cloud.Attachment) bool {
-		return s != attaching || r.stuck(a)
-	})
+	r.setPhase("volume %s has been attaching to instance %s%s since %s",
+		r.pair.volume, r.pair.instance, r.asDevice(), stamp(since))
+	return r.wait(ctx, cloud.Expect{Kind: "attach", Since: since},
+		func(_ cloud.Volume, s state, a *cloud.Attachment) bool {
+			return s != attaching || r.stuck(a)
+		})
 }
 
 // since is when an attachment began.
@@ -92,12 +96,13 @@ func (r *run) awaitDetached(ctx context.Context) (cloud.Volume, error) {
 	since := r.detachingSince()
 	r.setPhase("volume %s has been detaching from instance %s since %s; if that does not end, "+
 		"check on the instance whether the volume is still mounted or open", r.pair.volume, r.pair.instance, stamp(since))
-	return r.wait(ctx, cloud.Expect{Kind: "detach", Since: since}, func(_ cloud.Volume, s state, a *cloud.Attachment) bool {
-		if s == detaching && a != nil {
-			r.m.pending.note(r.pair, a.State)
-		}
-		return s != detaching || r.overdue()
-	})
+	return r.wait(ctx, cloud.Expect{Kind: "detach", Since: since},
+		func(_ cloud.Volume, s state, a *cloud.Attachment) bool {
+			if s == detaching && a != nil {
+				r.m.pending.note(r.pair, a.State)
+			}
+			return s != detaching || r.overdue()
+		})
 }
 
 // detachingSince is when the detachment was requested, or first observed.
@@ -126,7 +131,9 @@ func (r *run) pollAt(ctx context.Context, at time.Time) (cloud.Volume, error) {
 }
 
 // pollUntil polls until a time, or until done reports true.
-func (r *run) pollUntil(ctx context.Context, until time.Time, done func(cloud.Volume, state) bool) (cloud.Volume, error) {
+func (r *run) pollUntil(
+	ctx context.Context, until time.Time, done func(cloud.Volume, state) bool,
+) (cloud.Volume, error) {
 	return r.wait(ctx, cloud.Expect{}, func(v cloud.Volume, s state, _ *cloud.Attachment) bool {
 		return !time.Now().Before(until) || done(v, s)
 	})

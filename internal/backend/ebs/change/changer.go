@@ -25,9 +25,11 @@ import (
 // Cloud has the calls of EC2 that the Changer needs; *cloud.Client implements it.
 type Cloud interface {
 	Volume(ctx context.Context, id string) (cloud.Volume, error)
-	WaitVolume(ctx context.Context, id string, e cloud.Expect, ready func(v cloud.Volume, found bool) (bool, error)) (cloud.Volume, error)
+	WaitVolume(ctx context.Context, id string, e cloud.Expect,
+		ready func(v cloud.Volume, found bool) (bool, error)) (cloud.Volume, error)
 	Modification(ctx context.Context, volumeID string) (cloud.Modification, bool, error)
-	WaitModification(ctx context.Context, id string, e cloud.Expect, ready func(m cloud.Modification, found bool) (bool, error)) (cloud.Modification, error)
+	WaitModification(ctx context.Context, id string, e cloud.Expect,
+		ready func(m cloud.Modification, found bool) (bool, error)) (cloud.Modification, error)
 	ModifyVolume(ctx context.Context, in cloud.ModifyInput) (cloud.Modification, error)
 	CreateTags(ctx context.Context, ids []string, tags map[string]string) error
 	DeleteTags(ctx context.Context, ids []string, keys []string) error

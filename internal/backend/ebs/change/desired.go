@@ -95,7 +95,8 @@ func (d Desired) modifies() bool {
 func (d Desired) equal(o Desired) bool {
 	return d.Size == o.Size && d.Type == o.Type && d.IOPS == o.IOPS && d.IOPSPerGB == o.IOPSPerGB && d.Throughput == o.Throughput &&
 		(d.KeepRatio == nil) == (o.KeepRatio == nil) && (d.KeepRatio == nil || *d.KeepRatio == *o.KeepRatio) &&
-		maps.Equal(d.Tags, o.Tags) && slices.Equal(slices.Sorted(slices.Values(d.Untag)), slices.Sorted(slices.Values(o.Untag)))
+		maps.Equal(d.Tags, o.Tags) &&
+		slices.Equal(slices.Sorted(slices.Values(d.Untag)), slices.Sorted(slices.Values(o.Untag)))
 }
 
 // String returns the desired state for messages.

@@ -147,7 +147,8 @@ func (g *group) underWay() bool {
 	m, found, err := g.newest()
 	if err != nil {
 		if g.ctx.Err() == nil {
-			g.changer.log.Warn("cannot describe the volume's latest modification; EC2 decides whether another is possible", "volume", g.id, "error", err)
+			g.changer.log.Warn("cannot describe the volume's latest modification; EC2 decides whether another is possible",
+				"volume", g.id, "error", err)
 		}
 		return g.ctx.Err() != nil
 	}
@@ -162,7 +163,8 @@ func (g *group) underWay() bool {
 		g.volume = volume
 		g.changer.mu.Unlock()
 	}
-	if found && (m.State == cloud.Modifying || m.State == cloud.Optimizing || m.State == cloud.ModificationCompleted && time.Since(m.Start) < unconfirmedFor) {
+	if found && (m.State == cloud.Modifying || m.State == cloud.Optimizing ||
+		m.State == cloud.ModificationCompleted && time.Since(m.Start) < unconfirmedFor) {
 		return g.whileModifying(m)
 	}
 	g.changer.confirm(g.id)
@@ -198,10 +200,11 @@ func (g *group) newest() (m cloud.Modification, found bool, err error) {
 		return m, found, err
 	}
 	g.setPhase("EC2 does not show the outcome of the last ModifyVolume yet")
-	_, err = c.cloud.WaitModification(g.ctx, g.id, cloud.Expect{}, func(shown cloud.Modification, ok bool) (bool, error) {
-		m, found = shown, ok
-		return !late(), nil
-	})
+	_, err = c.cloud.WaitModification(g.ctx, g.id, cloud.Expect{},
+		func(shown cloud.Modification, ok bool) (bool, error) {
+			m, found = shown, ok
+			return !late(), nil
+		})
 	return m, found, err
 }
 

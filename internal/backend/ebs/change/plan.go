@@ -33,7 +33,8 @@ func (p plan) done() bool { return !p.modifies() && len(p.tags) == 0 && len(p.un
 
 // planFor compares a desired state with a volume and checks the result.
 func planFor(v cloud.Volume, d Desired) (plan, error) {
-	before := volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput, MultiAttach: v.MultiAttach}.Chosen()
+	before := volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput,
+		MultiAttach: v.MultiAttach}.Chosen()
 	asked := volumetype.Spec{Type: d.Type, Size: max(d.Size, 0), IOPS: d.IOPS, Throughput: d.Throughput}
 	if asked.Size <= before.Size {
 		asked.Size = 0 // the volume is large enough

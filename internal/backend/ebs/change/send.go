@@ -36,7 +36,8 @@ func (g *group) execute(volume cloud.Volume, p plan) (cloud.Volume, error) {
 		case err != nil:
 			return cloud.Volume{}, p.withTags(err)
 		case attempt == 2:
-			return cloud.Volume{}, p.withTags(fmt.Errorf("%w: modify volume %s: EC2's answers were lost and it shows no modification; repeat the call",
+			return cloud.Volume{}, p.withTags(fmt.Errorf(
+				"%w: modify volume %s: EC2's answers were lost and it shows no modification; repeat the call",
 				backend.ErrUnavailable, g.id))
 		}
 	}
@@ -121,10 +122,11 @@ func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, 
 func (g *group) recover(p plan) (m cloud.Modification, known bool, err error) {
 	g.setPhase("EC2's answer to ModifyVolume was lost; the volume's modifications are polled")
 	until := time.Now().Add(g.changer.options.Lag / 2)
-	m, err = g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{}, func(m cloud.Modification, found bool) (bool, error) {
-		known = found && g.isNew(m) && brings(m, p)
-		return known || !time.Now().Before(until), nil
-	})
+	m, err = g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{},
+		func(m cloud.Modification, found bool) (bool, error) {
+			known = found && g.isNew(m) && brings(m, p)
+			return known || !time.Now().Before(until), nil
+		})
 	return m, known, err
 }
 
@@ -164,23 +166,24 @@ func (g *group) awaitEffect(p plan, m cloud.Modification, since time.Time) error
 		since = accepted
 	}
 	g.setPhase("the modification has been under way since %s", stamp(since))
-	_, err := g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{Kind: "modify", Since: since}, func(shown cloud.Modification, found bool) (bool, error) {
-		if !found || !g.isNew(shown) && shown.Start != m.Start || !brings(shown, p) {
-			if time.Since(accepted) < g.changer.options.Lag {
-				return false, nil // EC2 does not show it yet
+	_, err := g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{Kind: "modify", Since: since},
+		func(shown cloud.Modification, found bool) (bool, error) {
+			if !found || !g.isNew(shown) && shown.Start != m.Start || !brings(shown, p) {
+				if time.Since(accepted) < g.changer.options.Lag {
+					return false, nil // EC2 does not show it yet
+				}
+				return false, fmt.Errorf("%w: EC2 accepted a modification of volume %s but does not show it; repeat the call", backend.ErrUnavailable, g.id)
 			}
-			return false, fmt.Errorf("%w: EC2 accepted a modification of volume %s but does not show it; repeat the call", backend.ErrUnavailable, g.id)
-		}
-		switch shown.State {
-		case cloud.Optimizing, cloud.ModificationCompleted:
-			return true, nil
-		case cloud.ModificationFailed:
-			return false, fmt.Errorf("%w: the modification of volume %s failed inside EC2 (%s), usually for a short time; repeat the call",
-				backend.ErrUnavailable, g.id, orSilent(shown.Message))
-		}
-		g.setPhase("the modification is %s, %d %%, since %s", shown.State, shown.Progress, stamp(since))
-		return false, nil
-	})
+			switch shown.State {
+			case cloud.Optimizing, cloud.ModificationCompleted:
+				return true, nil
+			case cloud.ModificationFailed:
+				return false, fmt.Errorf("%w: the modification of volume %s failed inside EC2 (%s), usually for a short time; repeat the call",
+					backend.ErrUnavailable, g.id, orSilent(shown.Message))
+			}
+			g.setPhase("the modification is %s, %d %%, since %s", shown.State, shown.Progress, stamp(since))
+			return false, nil
+		})
 	return err
 }
 
@@ -221,7 +224,8 @@ func running(id string, m cloud.Modification, cause error) error {
 		elapsed := time.Since(m.Start)
 		text += ", at this rate at " + stamp(m.Start.Add(elapsed*100/time.Duration(m.Progress)))
 	}
-	text += fmt.Sprintf("; in an account with the rule of six hours, at %s at the earliest", stamp(m.Start.Add(restBetween)))
+	text += fmt.Sprintf("; in an account with the rule of six hours, at %s at the earliest",
+		stamp(m.Start.Add(restBetween)))
 	if cause != nil {
 		return fmt.Errorf("%w: %s: %w", backend.ErrBusy, text, cause)
 	}

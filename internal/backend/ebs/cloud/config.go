@@ -96,7 +96,8 @@ func regionOfInstance(ctx context.Context) (string, error) {
 		err = errors.New("the instance metadata service names no region")
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: %w; a pod that is not on the host's network needs a metadata hop limit of 2", advice, backend.ErrUnavailable, err)
+		return "", fmt.Errorf("%s: %w: %w; a pod that is not on the host's network needs a metadata hop limit of 2",
+			advice, backend.ErrUnavailable, err)
 	}
 	return answer.Region, nil
 }

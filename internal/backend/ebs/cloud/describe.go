@@ -28,7 +28,9 @@ func filter(name string, values ...string) []types.Filter {
 
 // pages does a describe until read has read all its pages. token is the input's token,
 // and read returns that of the next page.
-func pages[I, O any](ctx context.Context, c *Client, op operation, do send[I, O], in *I, token **string, read func(*O) *string) error {
+func pages[I, O any](
+	ctx context.Context, c *Client, op operation, do send[I, O], in *I, token **string, read func(*O) *string,
+) error {
 	for {
 		out, err := call(ctx, c, op, do, in)
 		if err != nil {
@@ -42,7 +44,10 @@ func pages[I, O any](ctx context.Context, c *Client, op operation, do send[I, O]
 
 // pagesOf is pages for a describe by keys; an error counts several, and names one. EC2
 // takes an empty list of keys for everything, so that is not sent.
-func pagesOf[I, O any](ctx context.Context, c *Client, action, things string, keys []string, do send[I, O], in *I, token **string, read func(*O) *string) error {
+func pagesOf[I, O any](
+	ctx context.Context, c *Client, action, things string, keys []string,
+	do send[I, O], in *I, token **string, read func(*O) *string,
+) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -128,7 +133,8 @@ func (c *Client) ListVolumes(ctx context.Context) ([]Volume, error) {
 	in := &ec2.DescribeVolumesInput{Filters: managed(), MaxResults: aws.Int32(pageSize)}
 	var all []Volume
 	op := operation{action: "DescribeVolumes", class: free}
-	err := pages(ctx, c, op, c.api.DescribeVolumes, in, &in.NextToken, c.eachVolume(func(v Volume) { all = append(all, v) }))
+	err := pages(ctx, c, op, c.api.DescribeVolumes, in, &in.NextToken,
+		c.eachVolume(func(v Volume) { all = append(all, v) }))
 	return all, err
 }
 
@@ -150,19 +156,22 @@ func readInstances(into map[string]Instance) func(*ec2.DescribeInstancesOutput) 
 func (c *Client) describeInstances(ctx context.Context, ids []string) (map[string]Instance, error) {
 	in := &ec2.DescribeInstancesInput{Filters: filter("instance-id", ids...), MaxResults: aws.Int32(pageSize)}
 	found := map[string]Instance{}
-	return found, pagesOf(ctx, c, "DescribeInstances", "instances", ids, c.api.DescribeInstances, in, &in.NextToken, readInstances(found))
+	return found, pagesOf(ctx, c, "DescribeInstances", "instances",
+		ids, c.api.DescribeInstances, in, &in.NextToken, readInstances(found))
 }
 
 func (c *Client) describeInstancesByID(ctx context.Context, ids []string) (map[string]Instance, error) {
 	in := &ec2.DescribeInstancesInput{InstanceIds: ids}
 	found := map[string]Instance{}
-	return found, pagesOf(ctx, c, "DescribeInstances", "instances", ids, c.api.DescribeInstances, in, &in.NextToken, readInstances(found))
+	return found, pagesOf(ctx, c, "DescribeInstances", "instances",
+		ids, c.api.DescribeInstances, in, &in.NextToken, readInstances(found))
 }
 
 func (c *Client) describeInstanceTypes(ctx context.Context, names []string) (map[string]InstanceType, error) {
 	in := &ec2.DescribeInstanceTypesInput{Filters: filter("instance-type", names...)}
 	found := map[string]InstanceType{}
-	return found, pagesOf(ctx, c, "DescribeInstanceTypes", "types", names, c.api.DescribeInstanceTypes, in, &in.NextToken,
+	return found, pagesOf(ctx, c, "DescribeInstanceTypes", "types",
+		names, c.api.DescribeInstanceTypes, in, &in.NextToken,
 		func(out *ec2.DescribeInstanceTypesOutput) *string {
 			for _, t := range out.InstanceTypes {
 				found[string(t.InstanceType)] = toInstanceType(t)
@@ -174,7 +183,8 @@ func (c *Client) describeInstanceTypes(ctx context.Context, names []string) (map
 func (c *Client) describeModifications(ctx context.Context, ids []string) (map[string]Modification, error) {
 	in := &ec2.DescribeVolumesModificationsInput{Filters: filter("volume-id", ids...), MaxResults: aws.Int32(pageSize)}
 	found := map[string]Modification{}
-	err := pagesOf(ctx, c, "DescribeVolumesModifications", "volumes", ids, c.api.DescribeVolumesModifications, in, &in.NextToken,
+	err := pagesOf(ctx, c, "DescribeVolumesModifications", "volumes",
+		ids, c.api.DescribeVolumesModifications, in, &in.NextToken,
 		func(out *ec2.DescribeVolumesModificationsOutput) *string {
 			for _, m := range out.VolumesModifications {
 				one := toModification(m)

@@ -44,7 +44,8 @@ func (c *Client) describeSnapshotsByID(ctx context.Context, ids []string) (map[s
 // has just created; see describeVolumesNamed.
 func (c *Client) describeSnapshotsNamed(ctx context.Context, names []string) (map[string][]Snapshot, error) {
 	in := &ec2.DescribeSnapshotsInput{
-		OwnerIds: []string{ownerSelf}, Filters: filter("tag:"+SnapshotNameTag, names...), MaxResults: aws.Int32(pageSize),
+		OwnerIds: []string{ownerSelf}, MaxResults: aws.Int32(pageSize),
+		Filters: filter("tag:"+SnapshotNameTag, names...),
 	}
 	found := map[string][]Snapshot{}
 	err := pagesOf(ctx, c, "DescribeSnapshots", "names", names, c.api.DescribeSnapshots, in, &in.NextToken,
@@ -67,20 +68,24 @@ func (c *Client) describeSnapshotsNamed(ctx context.Context, names []string) (ma
 // ListSnapshots lists the account's own snapshots that carry the driver's tag, of one
 // volume or of all if volumeID is "".
 func (c *Client) ListSnapshots(ctx context.Context, volumeID string) ([]Snapshot, error) {
-	in := &ec2.DescribeSnapshotsInput{OwnerIds: []string{ownerSelf}, Filters: managed(), MaxResults: aws.Int32(pageSize)}
+	in := &ec2.DescribeSnapshotsInput{OwnerIds: []string{ownerSelf}, Filters: managed(),
+		MaxResults: aws.Int32(pageSize)}
 	if volumeID != "" {
 		in.Filters = append(in.Filters, filter("volume-id", volumeID)...)
 	}
 	var all []Snapshot
 	op := operation{action: "DescribeSnapshots", class: free}
-	err := pages(ctx, c, op, c.api.DescribeSnapshots, in, &in.NextToken, c.eachSnapshot(func(s Snapshot) { all = append(all, s) }))
+	err := pages(ctx, c, op, c.api.DescribeSnapshots, in, &in.NextToken,
+		c.eachSnapshot(func(s Snapshot) { all = append(all, s) }))
 	return all, err
 }
 
 func (c *Client) describeFastRestores(ctx context.Context, ids []string) (map[string][]FastRestore, error) {
-	in := &ec2.DescribeFastSnapshotRestoresInput{Filters: filter("snapshot-id", ids...), MaxResults: aws.Int32(filterLimit)}
+	in := &ec2.DescribeFastSnapshotRestoresInput{Filters: filter("snapshot-id", ids...),
+		MaxResults: aws.Int32(filterLimit)}
 	found := map[string][]FastRestore{}
-	return found, pagesOf(ctx, c, "DescribeFastSnapshotRestores", "snapshots", ids, c.api.DescribeFastSnapshotRestores, in, &in.NextToken,
+	return found, pagesOf(ctx, c, "DescribeFastSnapshotRestores", "snapshots",
+		ids, c.api.DescribeFastSnapshotRestores, in, &in.NextToken,
 		func(out *ec2.DescribeFastSnapshotRestoresOutput) *string {
 			for _, f := range out.FastSnapshotRestores {
 				one := toFastRestore(f)
@@ -93,7 +98,8 @@ func (c *Client) describeFastRestores(ctx context.Context, ids []string) (map[st
 func (c *Client) describeLocks(ctx context.Context, ids []string) (map[string]Lock, error) {
 	in := &ec2.DescribeLockedSnapshotsInput{SnapshotIds: ids}
 	found := map[string]Lock{}
-	return found, pagesOf(ctx, c, "DescribeLockedSnapshots", "snapshots", ids, c.api.DescribeLockedSnapshots, in, &in.NextToken,
+	return found, pagesOf(ctx, c, "DescribeLockedSnapshots", "snapshots",
+		ids, c.api.DescribeLockedSnapshots, in, &in.NextToken,
 		func(out *ec2.DescribeLockedSnapshotsOutput) *string {
 			for _, l := range out.Snapshots {
 				found[aws.ToString(l.SnapshotId)] = toLock(l)

@@ -89,9 +89,11 @@ type queueCollector struct {
 
 func newQueueCollector(pace *pacer) *queueCollector {
 	return &queueCollector{
-		pace:    pace,
-		waiting: prometheus.NewDesc("holdfast_ec2_queue_length", "Requests to EC2 that wait in the queue, by action.", []string{"request"}, nil),
-		rate:    prometheus.NewDesc("holdfast_ec2_pace_per_second", "Pace of requests to EC2, of actions that EC2 throttled.", []string{"request"}, nil),
+		pace: pace,
+		waiting: prometheus.NewDesc("holdfast_ec2_queue_length", "Requests to EC2 that wait in the queue, by action.",
+			[]string{"request"}, nil),
+		rate: prometheus.NewDesc("holdfast_ec2_pace_per_second",
+			"Pace of requests to EC2, of actions that EC2 throttled.", []string{"request"}, nil),
 	}
 }
 

@@ -15,14 +15,16 @@ import (
 // Volume describes a volume; ErrNotFound. If this client has just created it, Volume
 // waits until EC2 shows it.
 func (c *Client) Volume(ctx context.Context, id string) (Volume, error) {
-	q := question[Volume]{"DescribeVolumes", "volume", "vol", "InvalidVolume.NotFound", c.lookups.volumes, c.lookups.volumesByID}
+	q := question[Volume]{"DescribeVolumes", "volume", "vol", "InvalidVolume.NotFound",
+		c.lookups.volumes, c.lookups.volumesByID}
 	v, err := find(ctx, c, q, id)
 	return v.clone(), err
 }
 
 // Instance describes an instance; ErrNotFound.
 func (c *Client) Instance(ctx context.Context, id string) (Instance, error) {
-	q := question[Instance]{"DescribeInstances", "instance", "i", "InvalidInstanceID.NotFound", c.lookups.instances, c.lookups.instancesByID}
+	q := question[Instance]{"DescribeInstances", "instance", "i", "InvalidInstanceID.NotFound",
+		c.lookups.instances, c.lookups.instancesByID}
 	i, err := find(ctx, c, q, id)
 	i.Devices = slices.Clone(i.Devices)
 	return i, err
@@ -30,7 +32,8 @@ func (c *Client) Instance(ctx context.Context, id string) (Instance, error) {
 
 // Snapshot describes a snapshot; ErrNotFound. Like Volume for new ones.
 func (c *Client) Snapshot(ctx context.Context, id string) (Snapshot, error) {
-	q := question[Snapshot]{"DescribeSnapshots", "snapshot", "snap", "InvalidSnapshot.NotFound", c.lookups.snapshots, c.lookups.snapshotsByID}
+	q := question[Snapshot]{"DescribeSnapshots", "snapshot", "snap", "InvalidSnapshot.NotFound",
+		c.lookups.snapshots, c.lookups.snapshotsByID}
 	s, err := find(ctx, c, q, id)
 	s.Tags = maps.Clone(s.Tags)
 	return s, err

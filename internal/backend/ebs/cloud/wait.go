@@ -33,7 +33,9 @@ func (c *Client) makeWatchers(first time.Duration) {
 // WaitVolume polls a volume until ready returns true or an error. found is false if EC2
 // does not show the volume and the lag since its creation has passed. With an error,
 // WaitVolume returns the last description too.
-func (c *Client) WaitVolume(ctx context.Context, id string, e Expect, ready func(v Volume, found bool) (bool, error)) (Volume, error) {
+func (c *Client) WaitVolume(
+	ctx context.Context, id string, e Expect, ready func(v Volume, found bool) (bool, error),
+) (Volume, error) {
 	v, err := c.watchVolumes.until(ctx, id, e, func(v Volume, found bool) (bool, error) {
 		if !found && c.memory.mayAppear(id) {
 			return false, nil
@@ -44,19 +46,25 @@ func (c *Client) WaitVolume(ctx context.Context, id string, e Expect, ready func
 }
 
 // WaitNamed polls the volumes of a name, oldest first, until ready returns true or an error.
-func (c *Client) WaitNamed(ctx context.Context, name string, e Expect, ready func(v []Volume) (bool, error)) ([]Volume, error) {
+func (c *Client) WaitNamed(
+	ctx context.Context, name string, e Expect, ready func(v []Volume) (bool, error),
+) ([]Volume, error) {
 	v, err := c.watchNamed.until(ctx, name, e, func(v []Volume, _ bool) (bool, error) { return ready(cloneAll(v)) })
 	return cloneAll(v), waitError(err, "DescribeVolumes", e, "named "+name)
 }
 
 // WaitModification polls a volume's newest modification until ready returns true or an error.
-func (c *Client) WaitModification(ctx context.Context, volumeID string, e Expect, ready func(m Modification, found bool) (bool, error)) (Modification, error) {
+func (c *Client) WaitModification(
+	ctx context.Context, volumeID string, e Expect, ready func(m Modification, found bool) (bool, error),
+) (Modification, error) {
 	m, err := c.watchModifications.until(ctx, volumeID, e, ready)
 	return m, waitError(err, "DescribeVolumesModifications", e, volumeID)
 }
 
 // WaitSnapshot polls a snapshot until ready returns true or an error.
-func (c *Client) WaitSnapshot(ctx context.Context, id string, e Expect, ready func(s Snapshot, found bool) (bool, error)) (Snapshot, error) {
+func (c *Client) WaitSnapshot(
+	ctx context.Context, id string, e Expect, ready func(s Snapshot, found bool) (bool, error),
+) (Snapshot, error) {
 	s, err := c.watchSnapshots.until(ctx, id, e, func(s Snapshot, found bool) (bool, error) {
 		if !found && c.memory.mayAppear(id) {
 			return false, nil

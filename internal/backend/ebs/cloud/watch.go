@@ -76,8 +76,11 @@ type poll[V any] struct {
 	live   int // waits whose callers are still waiting
 }
 
-func newWatch[V any](c *Client, budget *pollBudget, first time.Duration, describe func(context.Context, []string) (map[string]V, error)) *watch[V] {
-	return &watch[V]{ctx: c.ctx, tasks: &c.tasks, describe: describe, first: first, budget: budget, wake: make(chan struct{}, 1)}
+func newWatch[V any](
+	c *Client, budget *pollBudget, first time.Duration, describe func(context.Context, []string) (map[string]V, error),
+) *watch[V] {
+	return &watch[V]{ctx: c.ctx, tasks: &c.tasks, describe: describe, first: first, budget: budget,
+		wake: make(chan struct{}, 1)}
 }
 
 // until polls key until ready returns true or an error. ready runs in the

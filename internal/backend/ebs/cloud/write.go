@@ -130,7 +130,8 @@ func (c *Client) AttachVolume(ctx context.Context, in AttachInput) (Attachment, 
 	}
 	a := Attachment{
 		VolumeID: in.VolumeID, InstanceID: in.InstanceID, Device: firstOf(aws.ToString(out.Device), in.Device),
-		State: firstOf(string(out.State), Attaching), Since: aws.ToTime(out.AttachTime), Card: aws.ToInt32(out.EbsCardIndex),
+		State: firstOf(string(out.State), Attaching),
+		Since: aws.ToTime(out.AttachTime), Card: aws.ToInt32(out.EbsCardIndex),
 	}
 	c.memory.answered(a, true)
 	return a, nil
@@ -150,7 +151,8 @@ func (c *Client) DetachVolume(ctx context.Context, volumeID, instanceID string, 
 	}
 	c.memory.answered(Attachment{
 		VolumeID: volumeID, InstanceID: instanceID, Device: aws.ToString(out.Device),
-		State: firstOf(string(out.State), Detaching), Since: aws.ToTime(out.AttachTime), Card: aws.ToInt32(out.EbsCardIndex),
+		State: firstOf(string(out.State), Detaching),
+		Since: aws.ToTime(out.AttachTime), Card: aws.ToInt32(out.EbsCardIndex),
 	}, false)
 	return nil
 }

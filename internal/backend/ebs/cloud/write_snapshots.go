@@ -95,7 +95,8 @@ func refusedZone(op operation, refused []types.EnableFastSnapshotRestoreErrorIte
 	if len(refused) == 0 {
 		return nil
 	}
-	e := &Error{Action: op.action, resource: op.resource, Message: "refused without a reason", sentinel: backend.ErrPrecondition}
+	e := &Error{Action: op.action, resource: op.resource, Message: "refused without a reason",
+		sentinel: backend.ErrPrecondition}
 	if zones := refused[0].FastSnapshotRestoreStateErrors; len(zones) > 0 {
 		e.Message = "refused in " + aws.ToString(zones[0].AvailabilityZone)
 		if why := zones[0].Error; why != nil {

@@ -80,7 +80,8 @@ func Compute(c Config, f Facts) Result {
 
 func atLeastOne(r Result) Result {
 	if r.Volumes < 1 {
-		r.Derivation = fmt.Sprintf("%s: that is %d; 1 is reported, since 0 would mean no limit", r.Derivation, r.Volumes)
+		r.Derivation = fmt.Sprintf("%s: that is %d; 1 is reported, since 0 would mean no limit",
+			r.Derivation, r.Volumes)
 		r.Volumes = 1
 	}
 	return r

@@ -47,7 +47,8 @@ type Options struct {
 
 // NewChain makes a Chain. It asks no source yet.
 func NewChain(o Options) *Chain {
-	c := &Chain{given: o.Given, sources: o.Sources, timeout: cmp.Or(o.Timeout, defaultTimeout), log: o.Logger, lock: make(chan struct{}, 1)}
+	c := &Chain{given: o.Given, sources: o.Sources, timeout: cmp.Or(o.Timeout, defaultTimeout), log: o.Logger,
+		lock: make(chan struct{}, 1)}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -81,7 +82,7 @@ func (c *Chain) ask(ctx context.Context) error {
 	if len(c.sources) == 0 {
 		return fmt.Errorf("%w: no source of metadata; give --metadata-sources, or all of --node-id, --instance-type and --zone", backend.ErrInvalid)
 	}
-	var said []string
+	var failed []string
 	for _, source := range c.sources {
 		bounded, cancel := context.WithTimeout(ctx, c.timeout)
 		found, err := source.Instance(bounded)
@@ -93,9 +94,10 @@ func (c *Chain) ask(ctx context.Context) error {
 			return fmt.Errorf("ask %s for the instance's metadata: %w (%w)", source.Name(), context.Cause(ctx), err)
 		}
 		c.log.Warn("a source of instance metadata does not answer", "source", source.Name(), "error", err)
-		said = append(said, fmt.Sprintf("%s: %v", source.Name(), err))
+		failed = append(failed, fmt.Sprintf("%s: %v", source.Name(), err))
 	}
-	return fmt.Errorf("%w: no source of instance metadata answered: %s", backend.ErrUnavailable, strings.Join(said, "; "))
+	return fmt.Errorf("%w: no source of instance metadata answered: %s",
+		backend.ErrUnavailable, strings.Join(failed, "; "))
 }
 
 // accept checks the answer of a source together with the given fields.
@@ -108,14 +110,16 @@ func (c *Chain) accept(found Instance, source Source) error {
 	}
 	found.Interfaces = cmp.Or(c.given.Interfaces, found.Interfaces)
 	if !instanceID.MatchString(found.ID) {
-		return fmt.Errorf("%w: %q, as %s has it, is not the ID of an EC2 instance (i- and 8 or 17 hexadecimal digits)", backend.ErrInvalid, found.ID, found.Source)
+		return fmt.Errorf("%w: %q, from %s, is not the ID of an EC2 instance (i- and 8 or 17 hexadecimal digits)",
+			backend.ErrInvalid, found.ID, found.Source)
 	}
 	// A source that does not know the number now will not know it later.
 	if counter, counts := source.(Counter); counts && c.given.Interfaces == 0 && found.Interfaces > 0 {
 		c.counter = counter
 	}
 	c.known = &found
-	c.log.Info("this instance", "instance", found.ID, "type", found.Type, "zone", found.Zone, "source", found.Source, "interfaces", found.Interfaces)
+	c.log.Info("this instance", "instance", found.ID, "type", found.Type, "zone", found.Zone,
+		"source", found.Source, "interfaces", found.Interfaces)
 	return nil
 }
 
@@ -130,7 +134,8 @@ func (c *Chain) recount(ctx context.Context) {
 	count, err := c.counter.Interfaces(bounded)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {
-			c.log.Warn("the number of network interfaces could not be read again", "last", c.known.Interfaces, "error", err)
+			c.log.Warn("the number of network interfaces could not be updated",
+				"last", c.known.Interfaces, "error", err)
 		}
 		return
 	}

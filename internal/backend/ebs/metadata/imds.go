@@ -44,9 +44,11 @@ func (s IMDS) Instance(ctx context.Context) (Instance, error) {
 	if err != nil {
 		return Instance{}, s.explain(err)
 	}
-	found := Instance{ID: document.InstanceID, Type: document.InstanceType, Region: document.Region, Zone: document.AvailabilityZone, Source: s.Name()}
+	found := Instance{ID: document.InstanceID, Type: document.InstanceType, Region: document.Region,
+		Zone: document.AvailabilityZone, Source: s.Name()}
 	if found.ID == "" || found.Zone == "" {
-		return Instance{}, fmt.Errorf("%w: %s gave an identity document without instanceId or availabilityZone", backend.ErrUnavailable, s.endpoint)
+		return Instance{}, fmt.Errorf("%w: %s gave an identity document without instanceId or availabilityZone",
+			backend.ErrUnavailable, s.endpoint)
 	}
 	if found.Interfaces, err = s.Interfaces(ctx); err != nil {
 		return Instance{}, err
@@ -97,7 +99,8 @@ func (s IMDS) explain(err error) error {
 	var response *smithyhttp.ResponseError
 	switch {
 	case strings.EqualFold(os.Getenv("AWS_EC2_METADATA_DISABLED"), "true"):
-		return fmt.Errorf("%w: AWS_EC2_METADATA_DISABLED is true; unset it, or take imds out of --metadata-sources: %w", backend.ErrPrecondition, err)
+		return fmt.Errorf("%w: AWS_EC2_METADATA_DISABLED is true; unset it, or take imds out of --metadata-sources: %w",
+			backend.ErrPrecondition, err)
 	case errors.As(err, &response) && response.HTTPStatusCode() == http.StatusForbidden:
 		return fmt.Errorf("%w: %s refuses: the metadata service of this instance is turned off; turn it on with aws ec2 modify-instance-metadata-options --http-endpoint enabled, or use --metadata-sources=kubernetes: %w",
 			backend.ErrUnavailable, s.endpoint, err)

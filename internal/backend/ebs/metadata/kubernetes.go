@@ -44,7 +44,8 @@ func (k Kubernetes) Instance(ctx context.Context) (Instance, error) {
 	rest, isAWS := strings.CutPrefix(providerID, "aws://")
 	id := path.Base(rest)
 	if !isAWS || !instanceID.MatchString(id) {
-		return Instance{}, fmt.Errorf("%w: spec.providerID of the Node is %q; that of an EC2 instance is like aws:///us-east-1a/i-0123456789abcdef0", backend.ErrPrecondition, providerID)
+		return Instance{}, fmt.Errorf("%w: spec.providerID of the Node is %q; that of an EC2 instance is like aws:///us-east-1a/i-0123456789abcdef0",
+			backend.ErrPrecondition, providerID)
 	}
 	zone := path.Base(path.Dir(rest))
 	if zone == "/" || zone == "." {
@@ -55,7 +56,8 @@ func (k Kubernetes) Instance(ctx context.Context) (Instance, error) {
 		ZoneID: labels[labelZoneID], Interfaces: interfacesOf(labels), Source: k.Name(),
 	}
 	if found.Zone == "" {
-		return Instance{}, fmt.Errorf("%w: the Node has no label %s; the cloud's controller writes it", backend.ErrPrecondition, labelZone)
+		return Instance{}, fmt.Errorf("%w: the Node has no label %s; the cloud's controller writes it",
+			backend.ErrPrecondition, labelZone)
 	}
 	return found, nil
 }

@@ -152,7 +152,8 @@ func (n *Node) flushUnused(pinned *os.File, d disk) error {
 	if err == nil && number == d.number {
 		err = pinned.Sync()
 		if gone(err) || errors.Is(err, unix.EIO) {
-			n.options.Logger.Error("flush of a disk failed; the last writes to it may be lost", "disk", d.name, "error", err)
+			n.options.Logger.Error("flush of a disk failed; the last writes to it may be lost",
+				"disk", d.name, "error", err)
 			err = nil
 		}
 	}

@@ -96,7 +96,8 @@ func (n *Node) findXen(w request) (*disk, error) {
 	}
 	requested, isName := slotOfName(w.devicePath)
 	if !isName {
-		return nil, fmt.Errorf("%w: %s of the attachment is %.64q; on this instance it is like /dev/xvdf", backend.ErrInvalid, keyDevicePath, w.devicePath)
+		return nil, fmt.Errorf("%w: %s of the attachment is %.64q; on this instance it is like /dev/xvdf",
+			backend.ErrInvalid, keyDevicePath, w.devicePath)
 	}
 	for i := range disks {
 		if disks[i].slot == requested {

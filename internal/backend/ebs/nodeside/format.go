@@ -35,7 +35,8 @@ func formatOptions(volumeContext map[string]string) (backend.FormatOptions, erro
 		}
 		flag, err := strconv.ParseBool(text)
 		if err != nil {
-			return o, fmt.Errorf("%w: volume attribute %s is %.32q; it must be true or false", backend.ErrInvalid, key, text)
+			return o, fmt.Errorf("%w: volume attribute %s is %.32q; it must be true or false",
+				backend.ErrInvalid, key, text)
 		}
 		*value = flag
 	}

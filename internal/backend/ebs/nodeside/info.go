@@ -36,7 +36,8 @@ func newIdentity(o Options, system string) (*identity, error) {
 
 func (i *identity) instance(ctx context.Context) (metadata.Instance, error) {
 	if i.metadata == nil {
-		return metadata.Instance{}, fmt.Errorf("identify this instance: %w: no source of metadata is configured", backend.ErrPrecondition)
+		return metadata.Instance{}, fmt.Errorf("identify this instance: %w: no source of metadata is configured",
+			backend.ErrPrecondition)
 	}
 	instance, err := i.metadata.Instance(ctx)
 	if err != nil {

@@ -36,7 +36,8 @@ func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, err
 		return backend.FormatMark{}, err
 	}
 	if now.Sequence == 0 || now != found.Disk {
-		n.options.Logger.Info("removing the format mark of an earlier attachment", "volume", id, "marked", found.Disk, "now", now)
+		n.options.Logger.Info("removing the format mark of an earlier attachment",
+			"volume", id, "marked", found.Disk, "now", now)
 		return backend.FormatMark{}, n.records.remove(id, markSuffix)
 	}
 	if !n.isOpened(id, *d, found.Device) {

@@ -22,7 +22,8 @@ var volumeID = regexp.MustCompile(`^vol-(?:[0-9a-f]{8}|[0-9a-f]{17})$`)
 // a malformed ID.
 func serialOf(id string) (string, error) {
 	if !volumeID.MatchString(id) {
-		return "", fmt.Errorf("%w: %.64q is not the ID of an EBS volume (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+		return "", fmt.Errorf("%w: %.64q is not the ID of an EBS volume (vol- and 8 or 17 hexadecimal digits)",
+			backend.ErrNotFound, id)
 	}
 	return strings.Replace(id, "-", "", 1), nil
 }

@@ -79,7 +79,8 @@ func (s statistics) isStaged(d disk, table []*mountinfo.Info) (bool, error) {
 	}
 	targets, err := s.n.targetsOf(d)
 	return slices.ContainsFunc(targets, func(t target) bool {
-		return slices.ContainsFunc(t.mountPoints(table), func(point string) bool { return strings.HasPrefix(point, prefix) })
+		return slices.ContainsFunc(t.mountPoints(table),
+			func(point string) bool { return strings.HasPrefix(point, prefix) })
 	}), err
 }
 

@@ -52,7 +52,8 @@ func (s sysfs) attribute(elements ...string) (string, error) {
 
 // gone reports whether a device, or a value of it, no longer exists.
 func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINVAL)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) ||
+		errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINVAL)
 }
 
 // disks lists the disks whose names match, by read. It omits a disk that disappears

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -81,7 +80,7 @@ func (n *Node) absent(w request, waited time.Duration, reason, class error) erro
 func (n *Node) noteLate(w request, last bool, waited time.Duration) {
 	if last {
 		n.options.Logger.Warn("a device appeared without an event; mount the machine's /dev into the container",
-			slog.String("volume", w.volumeID), slog.String("directory", n.options.DevRoot), slog.Duration("waited", waited))
+			"volume", w.volumeID, "directory", n.options.DevRoot, "waited", waited)
 	}
 }
 

@@ -39,8 +39,10 @@ func numbers() []number {
 		count("write_ops_total", "Completed write operations.", func(p Page) uint64 { return p.WriteOperations }),
 		count("read_bytes_total", "Bytes read.", func(p Page) uint64 { return p.ReadBytes }),
 		count("write_bytes_total", "Bytes written.", func(p Page) uint64 { return p.WriteBytes }),
-		seconds("read_seconds_total", "Total time of read operations.", func(p Page) time.Duration { return p.ReadTime }),
-		seconds("write_seconds_total", "Total time of write operations.", func(p Page) time.Duration { return p.WriteTime }),
+		seconds("read_seconds_total", "Total time of read operations.",
+			func(p Page) time.Duration { return p.ReadTime }),
+		seconds("write_seconds_total", "Total time of write operations.",
+			func(p Page) time.Duration { return p.WriteTime }),
 		seconds("exceeded_iops_seconds_total", "Time in which the demand exceeded the IOPS of the volume.",
 			func(p Page) time.Duration { return p.VolumeIOPSExceeded }),
 		seconds("exceeded_tp_seconds_total", "Time in which the demand exceeded the throughput of the volume.",
@@ -49,14 +51,17 @@ func numbers() []number {
 			func(p Page) time.Duration { return p.InstanceIOPSExceeded }),
 		seconds("ec2_exceeded_tp_seconds_total", "Time in which the demand exceeded the instance's throughput for EBS.",
 			func(p Page) time.Duration { return p.InstanceThroughputExceeded }),
-		{describe("volume_queue_length", "Operations that are under way."), prometheus.GaugeValue, func(p Page) float64 { return float64(p.QueueLength) }},
+		{describe("volume_queue_length", "Operations that are under way."), prometheus.GaugeValue,
+			func(p Page) float64 { return float64(p.QueueLength) }},
 	}
 }
 
 func histograms() []histogram {
 	return []histogram{
-		{describe("read_io_latency_seconds", "Latency of read operations."), func(p Page) ([]Bin, time.Duration) { return p.ReadLatency, p.ReadTime }},
-		{describe("write_io_latency_seconds", "Latency of write operations."), func(p Page) ([]Bin, time.Duration) { return p.WriteLatency, p.WriteTime }},
+		{describe("read_io_latency_seconds", "Latency of read operations."),
+			func(p Page) ([]Bin, time.Duration) { return p.ReadLatency, p.ReadTime }},
+		{describe("write_io_latency_seconds", "Latency of write operations."),
+			func(p Page) ([]Bin, time.Duration) { return p.WriteLatency, p.WriteTime }},
 	}
 }
 

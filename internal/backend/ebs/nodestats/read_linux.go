@@ -48,7 +48,8 @@ const _ = -uint(unsafe.Sizeof(adminCommand{}) - ioctlAdmin>>16&0x3fff)
 // disk answers, by default for 60 s at most (nvme_core.admin_timeout). It does not set a
 // shorter timeout, because the kernel resets a disk that exceeds it.
 func Read(disk *os.File) (Page, error) {
-	buffer, err := ask(disk, adminCommand{opcode: getLogPage, namespace: 1, word10: logPage | asked<<16, dataLength: bufferSize})
+	buffer, err := ask(disk,
+		adminCommand{opcode: getLogPage, namespace: 1, word10: logPage | asked<<16, dataLength: bufferSize})
 	if err != nil {
 		return Page{}, fmt.Errorf("ask %s for its statistics: %w", disk.Name(), err)
 	}

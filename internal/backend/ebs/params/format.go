@@ -59,7 +59,8 @@ func (r *reader) format() Format {
 
 func (f Format) check() error {
 	if size := f[strings.ToLower(keyClusterSize)]; size != "" && f[strings.ToLower(keyBigAlloc)] == "" {
-		return fmt.Errorf(`%w: ext4ClusterSize %s: set ext4BigAlloc to "true" too, or leave it out`, backend.ErrInvalid, size)
+		return fmt.Errorf(`%w: ext4ClusterSize %s: set ext4BigAlloc to "true" too, or leave it out`, backend.ErrInvalid,
+			size)
 	}
 	return nil
 }
@@ -74,7 +75,8 @@ func (f Format) Check(uses []backend.Capability, usual string) error {
 				continue
 			}
 			if use.Block {
-				return fmt.Errorf("%w: %s %s: a raw block volume gets no filesystem; leave it out", backend.ErrInvalid, key.name, value)
+				return fmt.Errorf("%w: %s %s: a raw block volume gets no filesystem; leave it out",
+					backend.ErrInvalid, key.name, value)
 			}
 			fsType := use.FSType
 			if fsType == "" {

@@ -89,7 +89,8 @@ func fold(field string, given map[string]string, names []string) (map[string]str
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		name := spelling(key, names)
 		if other, taken := from[name]; taken {
-			return nil, fmt.Errorf("%w: %s: %q and %q are the same key; leave one out", backend.ErrInvalid, field, other, key)
+			return nil, fmt.Errorf("%w: %s: %q and %q are the same key; leave one out",
+				backend.ErrInvalid, field, other, key)
 		}
 		from[name], folded[name] = key, given[key]
 	}

@@ -119,9 +119,11 @@ func (l Lock) check() error {
 	case l.Mode != Governance && l.Mode != Compliance:
 		return fmt.Errorf("%w: lockMode %q: it must be %s or %s", backend.ErrInvalid, l.Mode, Governance, Compliance)
 	case l.CoolOff != 0 && l.Mode != Compliance:
-		return fmt.Errorf("%w: lockCoolOffPeriod %d: only lockMode %s has one", backend.ErrInvalid, l.CoolOff, Compliance)
+		return fmt.Errorf("%w: lockCoolOffPeriod %d: only lockMode %s has one",
+			backend.ErrInvalid, l.CoolOff, Compliance)
 	case (l.Days == 0) == l.Expires.IsZero():
-		return fmt.Errorf("%w: lockMode %s needs one of lockDuration and lockExpirationDate", backend.ErrInvalid, l.Mode)
+		return fmt.Errorf("%w: lockMode %s needs one of lockDuration and lockExpirationDate",
+			backend.ErrInvalid, l.Mode)
 	}
 	return nil
 }

@@ -58,17 +58,20 @@ func checkKey(key string) error {
 		return fmt.Errorf("%w: the key is empty", backend.ErrInvalid)
 	case !utf8.ValidString(key) || utf8.RuneCountInString(key) > maxKey:
 		return fmt.Errorf("%w: the key %.40q is not of 1 to %d characters of UTF-8", backend.ErrInvalid, key, maxKey)
-	case key == VolumeName || key == SnapshotName || strings.HasPrefix(key, kubernetesPrefix) || strings.HasPrefix(key, reservedPrefix):
+	case key == VolumeName || key == SnapshotName || strings.HasPrefix(key, kubernetesPrefix) || strings.HasPrefix(key,
+		reservedPrefix):
 		return fmt.Errorf("%w: the key %q is the driver's own; choose another", backend.ErrInvalid, key)
 	case len(key) >= len(awsPrefix) && strings.EqualFold(key[:len(awsPrefix)], awsPrefix):
-		return fmt.Errorf("%w: the key %q begins with %q, which is AWS's; choose another", backend.ErrInvalid, key, awsPrefix)
+		return fmt.Errorf("%w: the key %q begins with %q, which is AWS's; choose another",
+			backend.ErrInvalid, key, awsPrefix)
 	}
 	return nil
 }
 
 func checkValue(key, value string) error {
 	if !utf8.ValidString(value) || utf8.RuneCountInString(value) > maxValue {
-		return fmt.Errorf("%w: the value of %q is not of at most %d characters of UTF-8: %.80q", backend.ErrInvalid, key, maxValue, value)
+		return fmt.Errorf("%w: the value of %q is not of at most %d characters of UTF-8: %.80q",
+			backend.ErrInvalid, key, maxValue, value)
 	}
 	return nil
 }
@@ -76,7 +79,8 @@ func checkValue(key, value string) error {
 // checkAll checks a complete set of tags: their number, and every value.
 func checkAll(tags map[string]string) error {
 	if len(tags) > maxTags {
-		return fmt.Errorf("%w: %d tags are more than the %d of EC2; request fewer", backend.ErrInvalid, len(tags), maxTags)
+		return fmt.Errorf("%w: %d tags are more than the %d of EC2; request fewer",
+			backend.ErrInvalid, len(tags), maxTags)
 	}
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		if err := checkValue(key, tags[key]); err != nil {

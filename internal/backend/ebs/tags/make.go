@@ -5,7 +5,9 @@ import (
 )
 
 // Volume returns all tags of a new volume. own are further tags of the driver.
-func (r *Rules) Volume(name string, own map[string]string, specifications []string, metadata map[string]string) (map[string]string, error) {
+func (r *Rules) Volume(
+	name string, own map[string]string, specifications []string, metadata map[string]string,
+) (map[string]string, error) {
 	tags := r.base(VolumeName, name)
 	if r.clusterID != "" {
 		tags[kubernetesCluster] = r.clusterID
@@ -40,7 +42,9 @@ func (r *Rules) base(nameTag, name string) map[string]string {
 }
 
 // complete adds the users' tags; a later one replaces an earlier one.
-func (r *Rules) complete(tags map[string]string, extra []requested, specifications []string, known variables, metadata map[string]string) (map[string]string, error) {
+func (r *Rules) complete(
+	tags map[string]string, extra []requested, specifications []string, known variables, metadata map[string]string,
+) (map[string]string, error) {
 	specified, err := r.parse(specifications, known)
 	if err != nil {
 		return nil, err

@@ -88,7 +88,8 @@ func New(o Options) (*Rules, error) {
 
 func checkLength(key string) error {
 	if len(key) > maxKey {
-		return fmt.Errorf("%w: the cluster's ID makes the tag %q, which has more than %d characters", backend.ErrInvalid, key, maxKey)
+		return fmt.Errorf("%w: the cluster's ID makes the tag %q, which has more than %d characters",
+			backend.ErrInvalid, key, maxKey)
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ type value struct {
 // nor other templates, so that every evaluation is short.
 func compile(text string) (value, error) {
 	if len(text) > maxTemplate {
-		return value{}, fmt.Errorf("%w: a template of %d bytes is too long; %d are allowed", backend.ErrInvalid, len(text), maxTemplate)
+		return value{}, fmt.Errorf("%w: a template of %d bytes is too long; %d are allowed",
+			backend.ErrInvalid, len(text), maxTemplate)
 	}
 	known := map[string]any{}
 	for _, name := range slices.Concat(allowed(), foreign()) {
@@ -33,7 +34,8 @@ func compile(text string) (value, error) {
 	}
 	trees, err := parse.Parse("value", text, "", "", known)
 	if err != nil {
-		return value{}, fmt.Errorf("%w: the template %q cannot be parsed: %s", backend.ErrInvalid, text, withoutPosition(err))
+		return value{}, fmt.Errorf("%w: the template %q cannot be parsed: %s",
+			backend.ErrInvalid, text, withoutPosition(err))
 	}
 	w, read := walker{}, value{}
 	if tree := trees["value"]; tree != nil {

@@ -36,7 +36,8 @@ func checkValue(t Type, field, unit string, value int32, allowed Interval) error
 		return fmt.Errorf("%w: %s %d: a volume of type %s has no %s to choose; leave it out, or choose another type",
 			backend.ErrInvalid, field, value, t.Name, field)
 	case !allowed.has(value):
-		return fmt.Errorf("%w: %s %d: a volume of type %s can have %s%s", backend.ErrInvalid, field, value, t.Name, allowed, unit)
+		return fmt.Errorf("%w: %s %d: a volume of type %s can have %s%s",
+			backend.ErrInvalid, field, value, t.Name, allowed, unit)
 	}
 	return nil
 }
@@ -49,7 +50,8 @@ func (s Spec) Check() error {
 		return err
 	}
 	if !t.Size.has(s.Size) {
-		return fmt.Errorf("%w: size %d GiB: a volume of type %s can have %s GiB", backend.ErrOutOfRange, s.Size, t.Name, t.Size)
+		return fmt.Errorf("%w: size %d GiB: a volume of type %s can have %s GiB",
+			backend.ErrOutOfRange, s.Size, t.Name, t.Size)
 	}
 	if err := CheckValues(t.Name, s.IOPS, s.Throughput); err != nil {
 		return err
@@ -58,7 +60,8 @@ func (s Spec) Check() error {
 		return err
 	}
 	if s.MultiAttach && !t.MultiAttach {
-		return fmt.Errorf("%w: access from several nodes takes a volume of type io1 or io2 (EBS Multi-Attach), not %s", backend.ErrInvalid, t.Name)
+		return fmt.Errorf("%w: access from several nodes takes a volume of type io1 or io2 (EBS Multi-Attach), not %s",
+			backend.ErrInvalid, t.Name)
 	}
 	return nil
 }

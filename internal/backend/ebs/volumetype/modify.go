@@ -45,7 +45,8 @@ func (s Spec) ofType(name string) Spec {
 // smaller size is ErrOutOfRange.
 func (s Spec) CheckChange(after Spec) error {
 	if after.Size < s.Size {
-		return fmt.Errorf("%w: size %d GiB: the volume has %d GiB, and a volume can only grow", backend.ErrOutOfRange, after.Size, s.Size)
+		return fmt.Errorf("%w: size %d GiB: the volume has %d GiB, and a volume can only grow",
+			backend.ErrOutOfRange, after.Size, s.Size)
 	}
 	if err := s.checkMultiAttach(after); err != nil {
 		return err

@@ -78,7 +78,8 @@ func Lookup(name string) (Type, error) {
 	}
 	i := slices.IndexFunc(types, func(t Type) bool { return t.Name == name })
 	if i < 0 {
-		return Type{}, fmt.Errorf("%w: type %q is not known; known are %s", backend.ErrInvalid, name, strings.Join(Names(), ", "))
+		return Type{}, fmt.Errorf("%w: type %q is not known; known are %s",
+			backend.ErrInvalid, name, strings.Join(Names(), ", "))
 	}
 	return types[i], nil
 }
