@@ -5,10 +5,12 @@ import (
 	"io/fs"
 )
 
+//go:generate go tool -modfile=../../../tools/go.mod stringer -type=Errno -linecomment -output=errno_string.go
+
 // Errno is a Windows error number (winerror.h, "System Error Codes"), or one of
-// the iSCSI initiator or of COM. Texts of Windows are localised and those of
-// wine differ, so only numbers and their names are shown and compared.
-type Errno uint32 //nolint:errname // The word that package syscall has for it.
+// the iSCSI initiator or of COM. Windows localises its texts and wine's differ, so
+// only numbers and their names are shown and compared.
+type Errno uint32 //nolint:errname // the name in package syscall
 
 // errnoHighest is above all numbers that headers write in decimal.
 const errnoHighest = 0xFFFF
@@ -19,19 +21,19 @@ func (e Errno) Error() string {
 	if e > errnoHighest {
 		number = fmt.Sprintf("%#X", uint32(e))
 	}
-	if name, ok := errnoNames[e]; ok {
+	if name, ok := _Errno_map[e]; ok {
 		return name + " (" + number + ")"
 	}
 	return "Windows error " + number
 }
 
 // IsISCSIWarning reports whether a number of the iSCSI initiator is a warning: the
-// operation has succeeded, if not for all adapters or at once (iscsierr.h:
+// operation succeeded, but not for all adapters or not at once (iscsierr.h:
 // STATUS_SEVERITY_WARNING with ISDSC's customer bit).
 func (e Errno) IsISCSIWarning() bool { return e&0xFFFF0000 == 0xAFFF0000 }
 
-// FromHRESULT is the number within an HRESULT that only wraps one of Windows
-// (FACILITY_WIN32), or the HRESULT itself.
+// FromHRESULT returns the number of Windows that an HRESULT wraps (FACILITY_WIN32),
+// or the HRESULT itself if it wraps none.
 func FromHRESULT(result uint32) Errno {
 	const facilityWin32 = 0x80070000
 	if result&0xFFFF0000 == facilityWin32 {

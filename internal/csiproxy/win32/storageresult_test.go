@@ -37,14 +37,14 @@ func TestISCSIWarnings_areThoseOfTheHeader(t *testing.T) {
 			t.Errorf("%v; want %#x, a warning", number, uint32(want))
 		}
 	}
-	for number, name := range errnoNames {
+	for number, name := range _Errno_map {
 		if strings.HasPrefix(name, "ISDSC_") && !number.IsISCSIWarning() && number&0xFFFF0000 != 0xEFFF0000 {
 			t.Errorf("%s is %#x", name, uint32(number))
 		}
 	}
 	for _, number := range []Errno{0, ErrorAccessDenied, ISDSCSessionBusy, ErrorWBEMFailed} {
 		if number.IsISCSIWarning() {
-			t.Errorf("%v is none", number)
+			t.Errorf("%v is called a warning", number)
 		}
 	}
 }
