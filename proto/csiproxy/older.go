@@ -24,9 +24,9 @@ type older struct {
 	rules map[protoreflect.Name]rule
 }
 
-// rule says how a method differs from that of v1.
+// rule has the differences of a method from that of v1.
 type rule struct {
-	// required is a text of the request that may be empty in v1 alone.
+	// required is a text of the request that may be empty only in v1.
 	required protoreflect.Name
 	// renamed maps fields of the request and the response to their names in v1.
 	renamed convert.Names
@@ -34,8 +34,9 @@ type rule struct {
 	// fields that have another form.
 	request  func(from, to proto.Message) error
 	response func(from, to proto.Message)
-	// serve is what serves the request of v1, if it is not v1's own method.
-	serve func(ctx context.Context, host api.Host, operations *compose.Operations, request proto.Message) (proto.Message, error)
+	// serve serves the request of v1 in place of v1's own method, if it is set.
+	serve func(ctx context.Context, host api.Host, operations *compose.Operations, request proto.Message) (proto.Message,
+		error)
 }
 
 func (o older) definition(operations *compose.Operations) api.Definition {
@@ -48,27 +49,17 @@ func (o older) definition(operations *compose.Operations) api.Definition {
 	}}
 }
 
-// method is what protoc would generate for the method, with the conversions.
+// method describes the method as protoc would generate it, with the conversions.
 func (o older) method(method protoreflect.MethodDescriptor, host api.Host, operations *compose.Operations) grpc.MethodDesc {
-	full := fmt.Sprintf("/%s/%s", o.service.FullName(), method.Name())
-	handler := func(server any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		request := convert.NewMessage(method.Input())
-		if err := decode(request); err != nil {
-			return nil, err
+	request := func() any { return convert.NewMessage(method.Input()) }
+	answer := func(ctx context.Context, server, request any) (any, error) {
+		typed, ok := request.(proto.Message)
+		if !ok {
+			return nil, fmt.Errorf("%s was given a %T, which is not a message", method.FullName(), request)
 		}
-		answer := func(ctx context.Context, request any) (any, error) {
-			typed, ok := request.(proto.Message)
-			if !ok {
-				return nil, fmt.Errorf("%s was given a %T, which is not a message", full, request)
-			}
-			return o.answer(ctx, method, server, host, operations, typed)
-		}
-		if interceptor == nil {
-			return answer(ctx, request)
-		}
-		return interceptor(ctx, request, &grpc.UnaryServerInfo{Server: server, FullMethod: full}, answer)
+		return o.answer(ctx, method, server, host, operations, typed)
 	}
-	return grpc.MethodDesc{MethodName: string(method.Name()), Handler: handler}
+	return convert.Method(string(o.service.FullName()), string(method.Name()), request, answer)
 }
 
 func (o older) answer(

@@ -54,8 +54,7 @@ func alpha() older {
 	}}
 }
 
-// partition serves PartitionDisk for versions that cannot bring a disk online
-// otherwise.
+// partition serves PartitionDisk for versions without a call that brings a disk online.
 func partition(ctx context.Context, host api.Host, operations *compose.Operations, request proto.Message) (proto.Message, error) {
 	volumeID, err := operations.Partition(ctx, host, request.(*v1.PartitionDiskRequest).GetDiskNumber()) //nolint:forcetypeassert // the rule is this method's
 	return &v1.PartitionDiskResponse{VolumeId: volumeID}, err
@@ -89,7 +88,7 @@ func alphaPortal(text string) (*v1.ISCSIPortal, error) {
 	return &v1.ISCSIPortal{Address: address, Port: uint32(n)}, nil
 }
 
-// alphaIDs returns identifiers as a map, from keys to what the disk says.
+// alphaIDs returns the identifiers as a map from keys to the disk's values.
 func alphaIDs(from, to proto.Message) {
 	response := to.(*v1alpha1.GetDiskIDsResponse)                       //nolint:forcetypeassert // the rule is this method's
 	for disk, ids := range from.(*v1.GetDiskIDsResponse).GetDiskIds() { //nolint:forcetypeassert // the same

@@ -3,9 +3,11 @@
 package convert
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -32,6 +34,26 @@ func NewMessage(of protoreflect.MessageDescriptor) proto.Message {
 		panic(err) // generated code registers its types before main
 	}
 	return generated.New().Interface()
+}
+
+// Method describes a unary call, as protoc would generate it. request makes an empty
+// request; answer serves it, with the server that was registered.
+func Method(
+	service, name string, request func() any, answer func(ctx context.Context, server, request any) (any, error),
+) grpc.MethodDesc {
+	full := "/" + service + "/" + name
+	handler := func(server any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		message := request()
+		if err := decode(message); err != nil {
+			return nil, err
+		}
+		call := func(ctx context.Context, message any) (any, error) { return answer(ctx, server, message) }
+		if interceptor == nil {
+			return call(ctx, message)
+		}
+		return interceptor(ctx, message, &grpc.UnaryServerInfo{Server: server, FullMethod: full}, call)
+	}
+	return grpc.MethodDesc{MethodName: name, Handler: handler}
 }
 
 // Message copies the fields of a message to those of the same name, or of the name
@@ -134,7 +156,7 @@ func convert(
 		converted := empty()
 		return converted, copyFields(value.Message(), converted.Message(), nil)
 	case field.Kind() == protoreflect.EnumKind && field.Enum().Values().ByNumber(value.Enum()) == nil:
-		return value, fmt.Errorf("%w: %s %d is none of this version's", backend.ErrInvalid, field.Name(), value.Enum())
+		return value, fmt.Errorf("%w: this version lacks %s %d", backend.ErrInvalid, field.Name(), value.Enum())
 	}
 	return value, nil
 }

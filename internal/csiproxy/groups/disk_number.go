@@ -7,7 +7,7 @@ import (
 	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/disk/v1"
 )
 
-// numberCalls are those of v1beta3 and later, in which a disk's number is one.
+// numberCalls are the calls of v1beta3 and later, in which a disk's number is a number.
 func numberCalls() []call[api.Disks] {
 	return []call[api.Disks]{
 		unary("ListDiskLocations", listDiskLocations),
@@ -64,8 +64,8 @@ func locationsByNumber(disks []api.Disk) map[uint32]*pb.DiskLocation {
 	return locations
 }
 
-// idsByNumber leaves out disks that could not be read: their IDs are not empty but
-// unknown, and one such disk must not hide the others.
+// idsByNumber leaves out disks that could not be read: their IDs are unknown, and one such
+// disk must not hide the others.
 func idsByNumber(disks []api.Disk) map[uint32]*pb.DiskIDs {
 	ids := make(map[uint32]*pb.DiskIDs)
 	for _, disk := range disks {

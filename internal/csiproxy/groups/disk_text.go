@@ -10,8 +10,8 @@ import (
 	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/disk/v1beta2"
 )
 
-// The calls up to v1beta2, in which a disk's number is a text: those of all, those
-// of v1beta1 and later, those of v1beta2, and the one of v1alpha1 alone.
+// The calls up to v1beta2, in which a disk's number is a text: those of all versions,
+// those of v1beta1 and later, those of v1beta2, and the one of v1alpha1.
 
 func olderDisk() older[api.Disks] {
 	return older[api.Disks]{proto: pb.File_internal_csiproxy_groups_disk_v1beta2_api_proto, newer: numberCalls()}

@@ -10,8 +10,8 @@ import (
 	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/filesystem/v1beta1"
 )
 
-// contextCalls are those of v1alpha1 and v1beta1, whose requests say whether a
-// path is a plugin's or a pod's. It decides nothing: the roots are the same.
+// contextCalls are the calls of v1alpha1 and v1beta1. Their requests have a field for the
+// owner of a path, a plugin or a pod. It has no effect: the roots are the same.
 func contextCalls() []call[api.Filesystem] {
 	before := older[api.Filesystem]{
 		proto: pb.File_internal_csiproxy_groups_filesystem_v1beta1_api_proto, newer: symlinkCalls(),

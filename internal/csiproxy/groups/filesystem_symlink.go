@@ -7,7 +7,7 @@ import (
 	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/filesystem/v2alpha1"
 )
 
-// symlinkCalls are those of v1beta2 and later.
+// symlinkCalls are the calls of v1beta2 and later.
 func symlinkCalls() []call[api.Filesystem] {
 	return []call[api.Filesystem]{
 		unary("PathExists", pathExists),
@@ -18,7 +18,7 @@ func symlinkCalls() []call[api.Filesystem] {
 	}
 }
 
-// contentsCalls are those of v2alpha1 alone.
+// contentsCalls are the calls of v2alpha1 alone.
 func contentsCalls() []call[api.Filesystem] {
 	return []call[api.Filesystem]{unary("RmdirContents", rmdirContents)}
 }

@@ -19,7 +19,7 @@ func iscsiCalls() []call[api.ISCSI] {
 	}
 }
 
-// mutualCalls are those of v1alpha2 alone.
+// mutualCalls are the calls of v1alpha2 alone.
 func mutualCalls() []call[api.ISCSI] {
 	return []call[api.ISCSI]{unary("SetMutualChapSecret", setMutualChapSecret)}
 }

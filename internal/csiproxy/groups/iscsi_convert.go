@@ -9,8 +9,7 @@ import (
 	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/iscsi/v1alpha2"
 )
 
-// portal refuses what is missing, as every field of a message may be, and a port
-// that is none instead of cutting it to 16 bits.
+// portal converts a portal. It rejects a missing one, and a port of more than 16 bits.
 func portal(message *pb.TargetPortal) (api.Portal, error) {
 	if message == nil {
 		return api.Portal{}, fmt.Errorf("target_portal: %w: it is missing", backend.ErrInvalid)

@@ -14,17 +14,17 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/convert"
 )
 
-// group is one part of the host, with pipes and versions of its own. H is the
-// part's interface in package api.
+// group is one part of the host, with its own pipes and versions. H is the part's
+// interface in package api.
 type group[H any] struct {
 	Name    string // in pipes: disk
 	Service string // in gRPC: Disk
 	Part    func(api.Host) H
 }
 
-// Version returns one of the group's versions with the calls that it has. Versions
-// that share calls share code and messages: names of messages do not travel, those
-// of the service and its calls do.
+// Version returns one of the group's versions with its calls. Versions that share calls
+// share code and messages: the wire has the names of the service and its calls, not those
+// of messages.
 func (g group[H]) Version(name string, calls ...[]call[H]) api.Definition {
 	desc := g.desc(name, slices.Concat(calls...))
 	return api.Definition{
@@ -36,8 +36,8 @@ func (g group[H]) Version(name string, calls ...[]call[H]) api.Definition {
 	}
 }
 
-// desc is what protoc would generate for the service in the proto package that is
-// named like the version.
+// desc describes the service as protoc would generate it, in the proto package with the
+// name of the version.
 func (g group[H]) desc(versionName string, calls []call[H]) *grpc.ServiceDesc {
 	desc := &grpc.ServiceDesc{
 		ServiceName: versionName + "." + g.Service,
@@ -49,15 +49,15 @@ func (g group[H]) desc(versionName string, calls []call[H]) *grpc.ServiceDesc {
 	return desc
 }
 
-// call is one RPC, in whichever versions it is.
+// call is one RPC, which may be in several versions.
 type call[H any] struct {
 	name    string
 	request func() any
 	answer  func(ctx context.Context, part H, request any) (any, error)
 }
 
-// unary is a call of one request and one response. Its errors are those of the
-// host or wrap a sentinel of package backend.
+// unary is a call with one request and one response. Its errors are those of the host, or
+// wrap a sentinel of package backend.
 func unary[H, Req, Resp any](name string, do func(context.Context, H, *Req) (*Resp, error)) call[H] {
 	return call[H]{
 		name:    name,
@@ -69,14 +69,14 @@ func unary[H, Req, Resp any](name string, do func(context.Context, H, *Req) (*Re
 			}
 			response, err := do(ctx, part, typed)
 			if err != nil {
-				return nil, err // and no response that is not nil and yet a nil pointer
+				return nil, err // a nil pointer in an interface would not be nil
 			}
 			return response, nil
 		},
 	}
 }
 
-// older has the messages of a proto whose calls a newer proto's serve.
+// older has the messages of a proto whose calls are served by those of a newer proto.
 type older[H any] struct {
 	proto protoreflect.FileDescriptor
 	newer []call[H]
@@ -107,8 +107,8 @@ func (o older[H]) call(name, served string, renamed convert.Names) call[H] {
 	}
 }
 
-// same returns the calls that differ from the newer ones of the same name in fields
-// of other forms alone.
+// same returns the calls that differ from the newer ones of the same name only in the form
+// of fields.
 func (o older[H]) same(names ...string) (calls []call[H]) {
 	for _, name := range names {
 		calls = append(calls, o.call(name, name, nil))
@@ -117,23 +117,11 @@ func (o older[H]) same(names ...string) (calls []call[H]) {
 }
 
 func (c call[H]) desc(service string) grpc.MethodDesc {
-	fullMethod := "/" + service + "/" + c.name
-	handler := func(server any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		request := c.request()
-		if err := decode(request); err != nil {
-			return nil, err
+	return convert.Method(service, c.name, c.request, func(ctx context.Context, server, request any) (any, error) {
+		part, ok := server.(H)
+		if !ok {
+			return nil, fmt.Errorf("%w: this host does not serve /%s/%s", backend.ErrUnsupported, service, c.name)
 		}
-		answer := func(ctx context.Context, request any) (any, error) {
-			part, ok := server.(H)
-			if !ok {
-				return nil, fmt.Errorf("%w: this host has nothing that serves %s", backend.ErrUnsupported, fullMethod)
-			}
-			return c.answer(ctx, part, request)
-		}
-		if interceptor == nil {
-			return answer(ctx, request)
-		}
-		return interceptor(ctx, request, &grpc.UnaryServerInfo{Server: server, FullMethod: fullMethod}, answer)
-	}
-	return grpc.MethodDesc{MethodName: c.name, Handler: handler}
+		return c.answer(ctx, part, request)
+	})
 }

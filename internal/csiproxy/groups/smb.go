@@ -23,7 +23,7 @@ func smbVersions() []api.Definition {
 	}
 }
 
-// smbCalls are those of v1beta2 and later.
+// smbCalls are the calls of v1beta2 and later.
 func smbCalls() []call[api.SMB] {
 	return []call[api.SMB]{
 		unary("NewSmbGlobalMapping", newMapping),
@@ -31,8 +31,8 @@ func smbCalls() []call[api.SMB] {
 	}
 }
 
-// errorCalls are those of v1alpha1 and v1beta1, whose responses have a field for an
-// error that is never set.
+// errorCalls are the calls of v1alpha1 and v1beta1, whose responses have a field for an
+// error, which is never set.
 func errorCalls() []call[api.SMB] {
 	before := older[api.SMB]{proto: smbv1beta1.File_internal_csiproxy_groups_smb_v1beta1_api_proto, newer: smbCalls()}
 	return before.same("NewSmbGlobalMapping", "RemoveSmbGlobalMapping")
@@ -55,10 +55,9 @@ func mount(req *pb.NewSmbGlobalMappingRequest) api.SMBMount {
 	}
 }
 
-// unmount ends one mount, not the mapping of the whole share as the call's name
-// says, which would disconnect other mounts. A request does not name the mount. Its
-// link, if it had one, was removed by the filesystem group before, so the mount is
-// one without a link.
+// unmount ends one mount. The call's name means the mapping of the whole share, but its
+// removal would disconnect other mounts. A request does not name the mount. The driver has
+// removed its link before, by the filesystem group, so it is a mount without a link.
 func unmount(ctx context.Context, shares api.SMB, remote string) error {
 	return shares.Unmount(ctx, remote, "")
 }

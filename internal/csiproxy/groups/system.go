@@ -50,11 +50,10 @@ func getService(ctx context.Context, machine api.System, req *pb.GetServiceReque
 	return message(asked)
 }
 
-// message refuses a number that the API has no name for, since a client would take
-// it for another.
+// message rejects a start type that the API lacks: a client would take it for another.
 func message(asked api.Service) (*pb.GetServiceResponse, error) {
 	if asked.StartType > uint32(pb.StartType_DISABLED) {
-		return nil, fmt.Errorf("service %q: Windows gives start type %d, which the API has no name for", asked.DisplayName, asked.StartType)
+		return nil, fmt.Errorf("service %q: Windows reports start type %d, which the API lacks", asked.DisplayName, asked.StartType)
 	}
 	status := pb.ServiceStatus_UNKNOWN
 	if asked.Status <= uint32(pb.ServiceStatus_PAUSED) {

@@ -1,13 +1,13 @@
 // Package client calls csi-proxy: the API of the Kubernetes enhancement proposal
-// "CSI plugins on Windows nodes", in whichever version the node's proxy serves.
+// "CSI plugins on Windows nodes", in the newest version that the node's proxy serves.
 //
 //	proxy, err := client.Dial(ctx, client.Options{})
 //	…
 //	_, err = proxy.Mkdir(ctx, &v1.MkdirRequest{Path: `C:\var\lib\kubelet\plugins\x`})
 //
-// Callers write for v1. Where the proxy is older, a call is translated; one that
-// the older version cannot express is an error that wraps ErrVersion. Errors of
-// the proxy are gRPC statuses.
+// Callers use v1. If the proxy is older, the client converts a call; the error for a call
+// that the older version cannot express wraps ErrVersion. Errors of the proxy are gRPC
+// statuses.
 package client
 
 import (
@@ -21,38 +21,38 @@ import (
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
 
-// Options say how the proxy is found. The zero value finds it on a Windows node.
+// Options configure a client. The zero value finds the proxy of a Windows node.
 type Options struct {
-	// Oldest is the oldest version of the API that will do, such as v1; empty is
-	// v1alpha1. A proxy that has older ones only is an error that wraps ErrVersion.
+	// Oldest is the oldest acceptable version of the API, such as v1; empty is v1alpha1.
+	// The error for a proxy with older versions only wraps ErrVersion.
 	Oldest string
 	// Server selects whether the process that serves the pipe is checked.
 	Server ServerCheck
-	// Dialer connects to a pipe instead of Windows; one that does not exist must be
-	// an error that wraps fs.ErrNotExist.
+	// Dialer connects to a pipe in place of Windows. Its error for a missing pipe must
+	// wrap fs.ErrNotExist.
 	Dialer func(ctx context.Context, pipe string) (net.Conn, error)
-	// Pipes returns the names of the node's pipes, for error messages; nil asks
-	// Windows, or with a Dialer none.
+	// Pipes returns the names of the node's pipes, for error messages. nil lists those of
+	// Windows, or none with a Dialer.
 	Pipes func() ([]string, error)
 }
 
-// ServerCheck selects whether the process that serves a pipe must be trusted by
-// Windows: one of SYSTEM or an administrator. Anybody may create a pipe that
-// csi-proxy has not created yet, and pose as csi-proxy.
+// ServerCheck selects whether the process that serves a pipe must be one of SYSTEM or an
+// administrator. Any account may create a pipe that csi-proxy has not created yet, and
+// pose as csi-proxy.
 type ServerCheck int
 
 // The checks. In a container Windows may not report the owner of a process.
 const (
-	CheckIfPossible ServerCheck = iota // refuse a process that is known to be another's
+	CheckIfPossible ServerCheck = iota // reject a process that is known to be another account's
 	CheckAlways                        // reject a process whose owner Windows does not report, too
 	CheckNever
 )
 
 var (
-	// ErrNoProxy: no pipe of csi-proxy is there, or none answers.
+	// ErrNoProxy: no pipe of csi-proxy exists, or none answers.
 	ErrNoProxy = errors.New("csi-proxy cannot be reached")
-	// ErrVersion: csi-proxy is there, and has no version that will do, or none that
-	// can express the call.
+	// ErrVersion: csi-proxy serves no acceptable version, or none that can express the
+	// call.
 	ErrVersion = errors.New("csi-proxy lacks the version that is needed")
 	// ErrServer: the pipe is served by a program that is not csi-proxy.
 	ErrServer = errors.New("the pipe is not csi-proxy's")
@@ -60,9 +60,9 @@ var (
 	ErrClosed = errors.New("the client of csi-proxy is closed")
 )
 
-// Client is a connection to csi-proxy that outlives it: after a restart of the proxy
-// the next call connects again, with the version that the proxy serves then. An
-// interrupted call is repeated once, since all operations are idempotent.
+// Client is a connection to csi-proxy. After a restart of the proxy the next call connects
+// again, with the newest version that the proxy serves then. The client repeats an
+// interrupted call once, since all operations are idempotent.
 type Client struct {
 	// CSIProxyServiceClient has a method per RPC of v1.
 	v1.CSIProxyServiceClient
@@ -71,11 +71,11 @@ type Client struct {
 	mu      sync.Mutex
 	current *session
 	closed  bool
-	// finding is held by the one call that looks for the proxy.
+	// finding is a lock for the call that searches for the proxy.
 	finding chan struct{}
 }
 
-// New makes a client that looks for the proxy at its first call.
+// New makes a client that searches for the proxy at its first call.
 func New(o Options) (*Client, error) {
 	finder, err := newFinder(o)
 	if err != nil {
@@ -87,7 +87,7 @@ func New(o Options) (*Client, error) {
 }
 
 // Dial makes a client that has found the proxy. The error wraps ErrNoProxy,
-// ErrVersion or ErrServer where that is the reason.
+// ErrVersion or ErrServer if that is the reason.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c, err := New(o)
 	if err != nil {
@@ -99,7 +99,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Check finds out whether the proxy answers, as Dial does.
+// Check returns nil if the proxy answers, and otherwise the errors of Dial.
 func (c *Client) Check(ctx context.Context) error {
 	s, err := c.acquire(ctx)
 	if err != nil {
@@ -110,14 +110,14 @@ func (c *Client) Check(ctx context.Context) error {
 	if err == nil || !s.lost() {
 		return err
 	}
-	if s, err = c.replace(ctx, s); err == nil { // which has verified it
+	if s, err = c.replace(ctx, s); err == nil { // replace has verified the new session
 		s.release()
 	}
 	return err
 }
 
-// Version is what the client speaks now with the proxy; empty before the proxy
-// was found. It can change when the proxy is replaced.
+// Version is the version in use with the proxy; empty before the proxy was found. It can
+// change when the proxy is replaced.
 func (c *Client) Version() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Invoke implements grpc.ClientConnInterface, for the methods.
+// Invoke implements grpc.ClientConnInterface.
 func (c *Client) Invoke(ctx context.Context, method string, request, response any, options ...grpc.CallOption) error {
 	s, err := c.acquire(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *Client) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Ca
 	return nil, errors.New("csi-proxy's API has no streams")
 }
 
-// acquire returns the session that there is, or looks for the proxy.
+// acquire returns the present session, or searches for the proxy.
 func (c *Client) acquire(ctx context.Context) (*session, error) {
 	c.mu.Lock()
 	s, closed := c.current, c.closed

@@ -78,7 +78,7 @@ func TestDial_refusesAPipeOfAnotherProcess(t *testing.T) {
 	wrong.Group, wrong.Version = "", "v1"
 	n.run(wrong)
 	_, err := client.Dial(t.Context(), n.plugin("v1"))
-	checkError(t, err, client.ErrServer, []string{`\\.\pipe\csi-proxy-v1`, "no such service"})
+	checkError(t, err, client.ErrServer, []string{`\\.\pipe\csi-proxy-v1`, "lacks the service"})
 	if left := n.connections(0); left != nil {
 		t.Error(left)
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// finder looks for the newest version that the node's proxy serves.
+// finder searches for the newest version that the node's proxy serves.
 type finder struct {
-	// wanted are the versions that will do, and older the others that this client
-	// knows, the newest first.
-	wanted, older []string
-	dial          func(ctx context.Context, pipe string) (net.Conn, error)
-	pipes         func() ([]string, error)
+	// desired are the acceptable versions, and older the others that this client knows,
+	// the newest first.
+	desired, older []string
+	dial           func(ctx context.Context, pipe string) (net.Conn, error)
+	pipes          func() ([]string, error)
 }
 
 func newFinder(o Options) (finder, error) {
@@ -36,7 +36,7 @@ func newFinder(o Options) (finder, error) {
 	f := finder{dial: o.Dialer, pipes: o.Pipes}
 	for _, v := range known {
 		if api.CompareVersions(v, oldest) >= 0 {
-			f.wanted = append(f.wanted, v)
+			f.desired = append(f.desired, v)
 		} else {
 			f.older = append(f.older, v)
 		}
@@ -50,18 +50,18 @@ func newFinder(o Options) (finder, error) {
 	return f, nil
 }
 
-// newer are the versions that come after those known, for the error message where
-// pipes cannot be listed.
+// newer are the versions after the known ones, for the error message if pipes cannot be
+// listed.
 func newer() []string { return []string{"v2", "v2beta1", "v2alpha1"} }
 
 func pipeOf(v string) string { return api.PipePrefix + v }
 
-// find returns a session with the newest version wanted that is served. A pipe that
-// another program serves is passed over; any other failure is not, since the proxy
-// is there and the next call may find it well.
+// find returns a session with the newest desired version that is served. It skips a pipe
+// of another program. Any other failure is returned: the proxy exists, and a later call
+// may succeed.
 func (f finder) find(ctx context.Context) (*session, error) {
 	var strangers []error
-	for _, v := range f.wanted {
+	for _, v := range f.desired {
 		s, err := f.open(v)
 		if err != nil {
 			return nil, err
@@ -85,27 +85,27 @@ func (f finder) find(ctx context.Context) (*session, error) {
 	return nil, f.missing(ctx)
 }
 
-// missing describes the versions that are served instead of the wanted ones.
+// missing returns an error with the versions that are served in place of the desired ones.
 func (f finder) missing(ctx context.Context) error {
 	found, groups := f.served(ctx)
-	wanted := strings.Join(f.wanted, ", ")
+	desired := strings.Join(f.desired, ", ")
 	switch {
 	case len(found) == 0 && groups == 0:
 		return fmt.Errorf("%w: no pipe %s* serves a desired version (%s); start the csi-proxy service on the node, "+
-			"and mount its pipe into the container", ErrNoProxy, api.PipePrefix, wanted)
+			"and mount its pipe into the container", ErrNoProxy, api.PipePrefix, desired)
 	case len(found) == 0:
-		return fmt.Errorf("%w: wanted %s; found no version of this API, but %d pipes of the group API, which an older "+
-			"csi-proxy serves; upgrade csi-proxy.exe on all nodes before the plugin", ErrVersion, wanted, groups)
+		return fmt.Errorf("%w: needs %s; found no version of this API, but %d pipes of the group API, which an older "+
+			"csi-proxy serves; upgrade csi-proxy.exe on all nodes before the plugin", ErrVersion, desired, groups)
 	}
 	advice := "upgrade csi-proxy.exe on all nodes before the plugin"
-	if api.CompareVersions(found[len(found)-1], f.wanted[0]) > 0 {
-		advice = "upgrade the plugin, or install a csi-proxy.exe that still serves a version wanted next to the one that is there"
+	if api.CompareVersions(found[len(found)-1], f.desired[0]) > 0 {
+		advice = "upgrade the plugin, or install a csi-proxy.exe that still serves a required version next to the installed one"
 	}
-	return fmt.Errorf("%w: wanted %s; found %s; %s", ErrVersion, wanted, strings.Join(found, ", "), advice)
+	return fmt.Errorf("%w: needs %s; found %s; %s", ErrVersion, desired, strings.Join(found, ", "), advice)
 }
 
-// served returns the versions of the API that have a pipe, the newest first, and
-// how many pipes of the group API there are. Who serves the pipes is not asked.
+// served returns the versions of the API that have a pipe, the newest first, and the
+// number of pipes of the group API. It does not check which process serves a pipe.
 func (f finder) served(ctx context.Context) (found []string, groups int) {
 	candidates := f.older
 	var names []string

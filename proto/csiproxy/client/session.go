@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// connectLimit is how long a connection may take, with HTTP/2's preface: who
-	// serves the pipe and says nothing is not waited for longer.
+	// connectLimit bounds the time for a connection with HTTP/2's preface: the process
+	// that serves the pipe may not answer.
 	connectLimit = 5 * time.Second
-	// answerLimit is how long a proxy may take to answer that it is one. Calls wait
-	// in line there when it is busy.
+	// answerLimit bounds the time for a proxy to identify itself. Calls queue in a busy
+	// proxy.
 	answerLimit = time.Minute
 	// firstRetry and lastRetry are between attempts to connect again.
 	firstRetry, lastRetry = 50 * time.Millisecond, 2 * time.Second
@@ -35,7 +35,7 @@ type session struct {
 	version, pipe string
 	conn          *grpc.ClientConn
 	speak         dialect
-	// dialError is the last attempt's to connect.
+	// dialError is the error of the last attempt to connect.
 	dialError atomic.Pointer[error]
 
 	mu      sync.Mutex
@@ -43,8 +43,7 @@ type session struct {
 	retired bool
 }
 
-// open prepares a session. gRPC connects when it is needed, so there is never a
-// connection that is not this session's.
+// open prepares a session. gRPC connects at the first call.
 func (f finder) open(version string) (*session, error) {
 	s := &session{version: version, pipe: pipeOf(version), speak: dialects()[version]}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
@@ -63,7 +62,7 @@ func (f finder) open(version string) (*session, error) {
 		}),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("preparing the connection to %s: %w", s.pipe, err)
+		return nil, fmt.Errorf("prepare the connection to %s: %w", s.pipe, err)
 	}
 	s.conn = conn
 	return s, nil
@@ -77,7 +76,7 @@ func (s *session) failedDial() error {
 	return nil
 }
 
-// lost reports whether the pipe is gone, so that another version's may be there.
+// lost reports whether the pipe no longer exists: the proxy may serve another version now.
 func (s *session) lost() bool { return errors.Is(s.failedDial(), fs.ErrNotExist) }
 
 func (s *session) use() {
@@ -102,7 +101,7 @@ func (s *session) retire() {
 	s.closeIfDone()
 }
 
-// closeIfDone needs the lock. Closing twice is harmless.
+// closeIfDone requires the lock. Closing twice is harmless.
 func (s *session) closeIfDone() {
 	if s.retired && s.users == 0 {
 		_ = s.conn.Close()
@@ -116,17 +115,17 @@ func (s *session) call(ctx context.Context, method string, request, response any
 // cutOff reports whether an error is the connection's rather than the proxy's.
 func cutOff(err error) bool { return status.Code(err) == codes.Unavailable }
 
-// verify finds out that csi-proxy is at the other end: only it knows the method,
-// and refuses the empty path.
+// verify checks that csi-proxy serves the pipe: only csi-proxy has the method and rejects
+// the empty path.
 func (s *session) verify(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	err := s.call(limited, v1.CSIProxyService_Mkdir_FullMethodName, &v1.MkdirRequest{}, &v1.MkdirResponse{}, nil)
 	switch status.Code(err) {
 	case codes.OK:
-		return fmt.Errorf("%w: who serves %s accepts an empty path", ErrServer, s.pipe)
+		return fmt.Errorf("%w: the process that serves %s accepts an empty path", ErrServer, s.pipe)
 	case codes.Unimplemented:
-		return fmt.Errorf("%w: who serves %s has no such service: %s", ErrServer, s.pipe, status.Convert(err).Message())
+		return fmt.Errorf("%w: the process that serves %s lacks the service: %s", ErrServer, s.pipe, status.Convert(err).Message())
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		if ctx.Err() != nil {
 			return fmt.Errorf("waiting for csi-proxy to answer on %s: %w", s.pipe, ctx.Err())
@@ -136,7 +135,7 @@ func (s *session) verify(ctx context.Context) error {
 	return nil
 }
 
-// unreachable says why no proxy has answered.
+// unreachable returns the reason why no proxy has answered.
 func (s *session) unreachable(err error) error {
 	switch dialError := s.failedDial(); {
 	case dialError == nil:

@@ -29,14 +29,14 @@ func TestUpgrade_matrix(t *testing.T) {
 		{name: "old plugin's own version alone", proxy: only("v1alpha1"), plugin: "v1alpha1", speaks: "v1alpha1"},
 		{name: "beta proxy", proxy: only("v1beta1", "v1alpha1"), plugin: "v1beta1", speaks: "v1beta1"},
 		{name: "new plugin, old proxy", proxy: only("v1beta1", "v1alpha1"), plugin: "v1", fails: client.ErrVersion,
-			says: []string{"wanted v1", "found v1beta1, v1alpha1", "upgrade csi-proxy.exe on all nodes before the plugin"}},
+			says: []string{"needs v1", "found v1beta1, v1alpha1", "upgrade csi-proxy.exe on all nodes before the plugin"}},
 		{name: "newer plugin, oldest proxy", proxy: only("v1alpha1"), plugin: "v1beta1", fails: client.ErrVersion,
-			says: []string{"wanted v1, v1beta1", "found v1alpha1"}},
+			says: []string{"needs v1, v1beta1", "found v1alpha1"}},
 		{name: "proxy of the future that dropped all versions wanted",
 			proxy: []api.Definition{future("v3"), future("v2")}, plugin: "v1", fails: client.ErrVersion,
-			says: []string{"wanted v1", "found v3, v2", "next to the one that is there"}},
+			says: []string{"needs v1", "found v3, v2", "next to the installed one"}},
 		{name: "proxy of the group API only", proxy: groupPipes(), plugin: "v1", fails: client.ErrVersion,
-			says: []string{"wanted v1", "3 pipes of the group API"}},
+			says: []string{"needs v1", "3 pipes of the group API"}},
 		{name: "no proxy", plugin: "v1beta1", fails: client.ErrNoProxy, says: []string{"v1, v1beta1", "start the csi-proxy service"}},
 		{name: "proxy of the future next to it", proxy: append(only("v1"), future("v2alpha1")), plugin: "v1", speaks: "v1"},
 	} {
@@ -95,7 +95,7 @@ func TestUpgrade_versionsAreFoundWhereNothingListsPipes(t *testing.T) {
 	options := n.plugin("v1")
 	options.Pipes = func() ([]string, error) { return nil, errors.New("no list") }
 	_, err := client.Dial(t.Context(), options)
-	checkError(t, err, client.ErrVersion, []string{"wanted v1", "found v2beta1, v1alpha1"})
+	checkError(t, err, client.ErrVersion, []string{"needs v1", "found v2beta1, v1alpha1"})
 	if left := n.connections(0); left != nil {
 		t.Error(left)
 	}
@@ -184,7 +184,7 @@ func TestUpgrade_downgradeUnderThePlugin(t *testing.T) {
 	stop()
 	n.run(only("v1beta1")...)
 	_, err = strict.Rescan(t.Context(), &v1.RescanRequest{})
-	checkError(t, err, client.ErrVersion, []string{"wanted v1", "found v1beta1"})
+	checkError(t, err, client.ErrVersion, []string{"needs v1", "found v1beta1"})
 	if _, err := lenient.Rescan(t.Context(), &v1.RescanRequest{}); err != nil || lenient.Version() != "v1beta1" {
 		t.Errorf("lenient: %q, %v", lenient.Version(), err)
 	}

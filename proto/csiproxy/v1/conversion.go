@@ -82,12 +82,12 @@ func IdentityToAPI(ids *DiskIDs) api.Identity {
 	return api.Identity{Page83: ids.GetPage83(), SerialNumber: ids.GetSerialNumber()}
 }
 
-// PortalToAPI takes a missing portal for an empty one, which the host refuses.
+// PortalToAPI converts a missing portal to an empty one, which the host rejects.
 func PortalToAPI(portal *ISCSIPortal) api.Portal {
 	return api.Portal{Address: portal.GetAddress(), Port: portal.GetPort()}
 }
 
-// AuthTypeToAPI refuses a number that this version does not have.
+// AuthTypeToAPI rejects a number that this version lacks.
 func AuthTypeToAPI(auth ISCSIAuthType) (api.AuthType, error) {
 	switch auth {
 	case ISCSIAuthType_ISCSI_AUTH_TYPE_NONE:
@@ -97,11 +97,20 @@ func AuthTypeToAPI(auth ISCSIAuthType) (api.AuthType, error) {
 	case ISCSIAuthType_ISCSI_AUTH_TYPE_MUTUAL_CHAP:
 		return api.MutualCHAP, nil
 	}
-	return 0, fmt.Errorf("%w: auth_type %d is none of this version's", backend.ErrInvalid, auth)
+	return 0, fmt.Errorf("%w: this version lacks auth_type %d", backend.ErrInvalid, auth)
 }
 
-// LoginToAPI is the login of MountISCSILun.
-func LoginToAPI(request *MountISCSILunRequest) (api.ISCSILogin, error) {
+// loginRequest is a request with a login: MountISCSILun's and ConnectISCSITarget's.
+type loginRequest interface {
+	GetPortal() *ISCSIPortal
+	GetIqn() string
+	GetAuthType() ISCSIAuthType
+	GetChapUsername() string
+	GetChapSecret() string
+}
+
+// LoginToAPI returns the login of a request.
+func LoginToAPI(request loginRequest) (api.ISCSILogin, error) {
 	auth, err := AuthTypeToAPI(request.GetAuthType())
 	return api.ISCSILogin{
 		Portal: PortalToAPI(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
@@ -109,7 +118,7 @@ func LoginToAPI(request *MountISCSILunRequest) (api.ISCSILogin, error) {
 	}, err
 }
 
-// SMBMountToAPI is what MountSMBShare asks for.
+// SMBMountToAPI returns the mount of a request.
 func SMBMountToAPI(request *MountSMBShareRequest) api.SMBMount {
 	return api.SMBMount{
 		Remote: request.GetRemotePath(), Local: request.GetStagingPath(),
@@ -117,8 +126,8 @@ func SMBMountToAPI(request *MountSMBShareRequest) api.SMBMount {
 	}
 }
 
-// AuthTypeFromAPI is the reverse of AuthTypeToAPI. What package api does not have is
-// no authentication.
+// AuthTypeFromAPI is the reverse of AuthTypeToAPI. It returns no authentication for a
+// number that package api lacks.
 func AuthTypeFromAPI(auth api.AuthType) ISCSIAuthType {
 	switch auth {
 	case api.OneWayCHAP:
@@ -134,16 +143,7 @@ func PortalFromAPI(portal api.Portal) *ISCSIPortal {
 	return &ISCSIPortal{Address: portal.Address, Port: portal.Port}
 }
 
-// ConnectToAPI is the login of ConnectISCSITarget.
-func ConnectToAPI(request *ConnectISCSITargetRequest) (api.ISCSILogin, error) {
-	auth, err := AuthTypeToAPI(request.GetAuthType())
-	return api.ISCSILogin{
-		Portal: PortalToAPI(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
-		Username: request.GetChapUsername(), Secret: api.Secret(request.GetChapSecret()),
-	}, err
-}
-
-// DiskFromAPI keeps of a problem its text.
+// DiskFromAPI converts a Problem to its text.
 func DiskFromAPI(disk api.Disk) *Disk {
 	converted := &Disk{
 		Number: disk.Number, Location: LocationFromAPI(disk.Location),

@@ -11,24 +11,24 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/compose"
 )
 
-// Version is what this one is called, in its pipe's name too.
+// Version is the name of this version, also in its pipe's name.
 const Version = "v1"
 
-// Definition gives the version to a proxy. Operations are shared with the other
-// versions.
+// Definition returns the definition of the version for a proxy. The operations are shared
+// with the other versions.
 func Definition(operations *compose.Operations) api.Definition {
 	return api.Definition{Version: Version, Register: func(registrar grpc.ServiceRegistrar, host api.Host) {
 		RegisterCSIProxyServiceServer(registrar, NewServer(host, operations))
 	}}
 }
 
-// NewServer returns what serves the version's calls, which are also those of older
-// versions after conversion.
+// NewServer returns the server of the version's calls, which also serves those of older
+// versions after their conversion.
 func NewServer(host api.Host, operations *compose.Operations) CSIProxyServiceServer {
 	return &server{host: host, operations: operations}
 }
 
-// server answers with the errors of the host as they are.
+// server returns the errors of the host unchanged.
 type server struct {
 	UnimplementedCSIProxyServiceServer
 	host       api.Host

@@ -32,7 +32,7 @@ func (s *server) DiscoverISCSITargets(ctx context.Context, r *DiscoverISCSITarge
 }
 
 func (s *server) ConnectISCSITarget(ctx context.Context, r *ConnectISCSITargetRequest) (*ConnectISCSITargetResponse, error) {
-	login, err := ConnectToAPI(r)
+	login, err := LoginToAPI(r)
 	if err != nil {
 		return nil, err
 	}

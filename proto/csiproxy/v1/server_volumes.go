@@ -25,11 +25,11 @@ func (s *server) GetVolumeStats(ctx context.Context, r *GetVolumeStatsRequest) (
 }
 
 func (s *server) GetVolumeAtPath(ctx context.Context, r *GetVolumeAtPathRequest) (*GetVolumeAtPathResponse, error) {
-	look := s.host.Volumes.At
+	find := s.host.Volumes.At
 	if r.GetClosest() {
-		look = s.host.Volumes.Closest
+		find = s.host.Volumes.Closest
 	}
-	volumeID, err := look(ctx, r.GetPath())
+	volumeID, err := find(ctx, r.GetPath())
 	return &GetVolumeAtPathResponse{VolumeId: volumeID}, err
 }
 
