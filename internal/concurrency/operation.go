@@ -74,64 +74,71 @@ func (r *Runner) end() {
 // and the keys stay locked until the call returns, so that no second operation
 // starts in between.
 func (r *Runner) Run(ctx context.Context, what string, keys []string, do func(context.Context) error) error {
-	unlock, ok := r.locks.TryLock(keys...)
-	if !ok {
-		return fmt.Errorf("%s: %w: another call for it is running", what, ErrBusy)
-	}
-	done := make(chan error, 1)
-	r.begin()
-	go func() {
-		defer r.end()
-		err := r.guarded(ctx, what, do)
-		unlock()
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(gracePeriod):
-		return fmt.Errorf("%s: %w while a system call is running; the repeated call finds what it did",
-			what, context.Cause(ctx))
-	}
+	_, err := RunResult(ctx, r, what, keys, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
+	return err
 }
 
 // RunResult is Run for an operation with a result. A result that arrives after
 // the caller was answered is dropped.
 func RunResult[T any](
-	ctx context.Context, r *Runner, what string, keys []string, do func(context.Context) (T, error)) (T, error,
-) {
-	result := make(chan T, 1)
-	err := r.Run(ctx, what, keys, func(ctx context.Context) error {
-		value, err := do(ctx)
-		result <- value
-		return err
-	})
-	if err != nil {
-		var none T
-		return none, err
+	ctx context.Context, r *Runner, what string, keys []string, do func(context.Context) (T, error),
+) (T, error) {
+	var none T
+	unlock, ok := r.locks.TryLock(keys...)
+	if !ok {
+		return none, fmt.Errorf("%s: %w: another call for it is running", what, ErrBusy)
 	}
-	return <-result, nil
+	r.begin()
+	value, err := Detach(ctx, r.log.With("operation", what), func() { unlock(); r.end() }, do)
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", what, err)
+	}
+	return value, nil
+}
+
+// Detach runs an operation in a goroutine of its own and returns its result. When
+// the context ends, the operation gets gracePeriod to return; after that the caller
+// gets an error that wraps the context's cause, and the operation continues. Detach
+// calls ended once, when the operation has returned. A panic becomes an error.
+func Detach[T any](
+	ctx context.Context, log *slog.Logger, ended func(), do func(context.Context) (T, error),
+) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		r.value, r.err = guarded(ctx, log, do)
+		ended()
+		done <- r
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-time.After(gracePeriod):
+		var none T
+		return none, fmt.Errorf("%w while a system call is running; the repeated call finds what it did", context.Cause(ctx))
+	}
 }
 
 // guarded turns a panic of the operation into an error: the recovery of a gRPC
 // server does not reach this goroutine.
-func (r *Runner) guarded(ctx context.Context, what string, do func(context.Context) error) (err error) {
+func guarded[T any](ctx context.Context, log *slog.Logger, do func(context.Context) (T, error)) (value T, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			r.log.Error("panic in an operation", "operation", what, "panic", fault, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%s: internal fault: %v", what, fault)
+			log.Error("panic in an operation", "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("internal fault: %v", fault)
 		}
 	}()
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	if ctx.Err() != nil {
+		return value, context.Cause(ctx)
 	}
-	if err := do(ctx); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+	return do(ctx)
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Queue is a set of locks by key whose second caller waits for the first, for
-// callers that would only repeat the request. The zero value is ready to use.
+// Queue is a set of locks by key whose later callers wait, in the order of arrival,
+// for callers that would only repeat the request. The zero value is ready to use.
 type Queue struct {
 	mu      sync.Mutex
 	tickets map[string]*ticket
@@ -20,19 +20,25 @@ type ticket struct {
 }
 
 // Lock waits until the key is unlocked. The returned function unlocks it and may
-// be called once. The error is the context's, if that ends first.
+// be called once. The error is the cause of the context's end, if that comes first.
 func (q *Queue) Lock(ctx context.Context, key string) (unlock func(), err error) {
-	mine := q.join(key)
+	return q.Enter(ctx, key, 1)
+}
+
+// Enter is Lock for a key that up to limit callers may have at the same time. All
+// callers of a key give the same limit.
+func (q *Queue) Enter(ctx context.Context, key string, limit int) (leave func(), err error) {
+	mine := q.join(key, limit)
 	select {
 	case mine.locked <- struct{}{}:
 		return func() { <-mine.locked; q.leave(key, mine) }, nil
 	case <-ctx.Done():
 		q.leave(key, mine)
-		return nil, fmt.Errorf("wait for %s: %w", key, ctx.Err())
+		return nil, fmt.Errorf("wait for %s: %w", key, context.Cause(ctx))
 	}
 }
 
-func (q *Queue) join(key string) *ticket {
+func (q *Queue) join(key string, limit int) *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.tickets == nil {
@@ -40,7 +46,7 @@ func (q *Queue) join(key string) *ticket {
 	}
 	mine := q.tickets[key]
 	if mine == nil {
-		mine = &ticket{locked: make(chan struct{}, 1)}
+		mine = &ticket{locked: make(chan struct{}, limit)}
 		q.tickets[key] = mine
 	}
 	mine.callers++

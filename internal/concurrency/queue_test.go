@@ -3,6 +3,7 @@ package concurrency
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 )
@@ -57,4 +58,33 @@ func TestQueue_waitsNoLongerThanTheContext(t *testing.T) {
 	if len(queue.tickets) != 0 {
 		t.Errorf("left: %d keys", len(queue.tickets))
 	}
+}
+
+func TestQueue_admitsUpToTheLimitInTheOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var queue Queue
+		var leave []func()
+		var order []int
+		for i := range 6 {
+			go func() {
+				l, err := queue.Enter(t.Context(), "a", 2)
+				if err != nil {
+					t.Error(err)
+				}
+				leave, order = append(leave, l), append(order, i)
+			}()
+			synctest.Wait()
+		}
+		for entered := 2; entered <= 6; entered++ {
+			if len(order) != entered || !slices.IsSorted(order) {
+				t.Errorf("entered: %v; want %d, in order", order, entered)
+			}
+			leave[entered-2]()
+			synctest.Wait()
+		}
+		leave[5]()
+		if len(queue.tickets) != 0 {
+			t.Errorf("left: %d keys", len(queue.tickets))
+		}
+	})
 }

@@ -2,6 +2,7 @@ package windows
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
@@ -89,19 +90,41 @@ func (d *directory) call(name, entry string) Call {
 	return call
 }
 
-// on makes a call that looks at an entry.
-func on[T any](d *directory, call Call, name string, f func(*node) (T, error)) (T, error) {
+// on makes a call about an entry, with the names of its levels.
+func on[T any](d *directory, call Call, names []string, f func(*node) (T, error)) (T, error) {
 	return invoke(context.Background(), d.c, call, func() (T, error) {
 		var zero T
-		if err := d.valid(); err != nil {
-			return zero, err
-		}
-		n, err := d.node.child(name)
+		n, err := d.below(names)
 		if err != nil {
 			return zero, err
 		}
 		return f(n)
 	})
+}
+
+// below finds an entry without going through a reparse point.
+func (d *directory) below(names []string) (*node, error) {
+	if err := d.valid(); err != nil {
+		return nil, err
+	}
+	n := d.node
+	for i, name := range names {
+		switch {
+		case n.reparse != nil:
+			return nil, win32.ErrorStoppedOnSymlink
+		case !n.dir:
+			return nil, win32.ErrorPathNotFound
+		}
+		child, err := n.child(name)
+		if errors.Is(err, win32.ErrorFileNotFound) && i < len(names)-1 {
+			err = win32.ErrorPathNotFound
+		}
+		if err != nil {
+			return nil, err
+		}
+		n = child
+	}
+	return n, nil
 }
 
 // Path implements win32.Directory.
@@ -119,15 +142,16 @@ func (d *directory) Path() (string, error) {
 }
 
 // Stat implements win32.Directory.
-func (d *directory) Stat(name string) (win32.FileInfo, error) {
-	return on(d, d.call("Stat", name), name, func(n *node) (win32.FileInfo, error) { return n.info(), nil })
+func (d *directory) Stat(names ...string) (win32.FileInfo, error) {
+	call := d.call("Stat", strings.Join(names, `\`))
+	return on(d, call, names, func(n *node) (win32.FileInfo, error) { return n.info(), nil })
 }
 
 // Open implements win32.Directory.
-func (d *directory) Open(name string) (win32.Directory, error) {
-	call := d.call("Open", name)
+func (d *directory) Open(names ...string) (win32.Directory, error) {
+	call := d.call("Open", strings.Join(names, `\`))
 	call.opens = true
-	return on(d, call, name, func(n *node) (win32.Directory, error) {
+	return on(d, call, names, func(n *node) (win32.Directory, error) {
 		switch {
 		case n.reparse != nil:
 			return nil, win32.ErrorStoppedOnSymlink
@@ -145,7 +169,7 @@ func (d *directory) Open(name string) (win32.Directory, error) {
 func (d *directory) OpenMounted(name string) (win32.Directory, error) {
 	call := d.call("OpenMounted", name)
 	call.opens = true
-	return on(d, call, name, func(n *node) (win32.Directory, error) {
+	return on(d, call, []string{name}, func(n *node) (win32.Directory, error) {
 		at := resolved{node: n}
 		if n.reparse != nil {
 			links := 0
@@ -179,7 +203,7 @@ func (d *directory) Mkdir(name string) error {
 func (d *directory) Remove(name string) error {
 	call := d.call("Remove", name)
 	call.Changes = true
-	_, err := on(d, call, name, func(n *node) (none, error) { return none{}, d.c.m.remove(n) })
+	_, err := on(d, call, []string{name}, func(n *node) (none, error) { return none{}, d.c.m.remove(n) })
 	return err
 }
 
@@ -214,7 +238,7 @@ func (d *directory) Symlink(name, target string) error {
 
 // Reparse implements win32.Directory.
 func (d *directory) Reparse(name string) ([]byte, error) {
-	return on(d, d.call("Reparse", name), name, func(n *node) ([]byte, error) {
+	return on(d, d.call("Reparse", name), []string{name}, func(n *node) ([]byte, error) {
 		if n.reparse == nil {
 			return nil, win32.ErrorNotAReparsePoint
 		}

@@ -1,9 +1,9 @@
-// Package compose makes the operations of the KEP that are several of the host's:
-// formatting and mounting a volume, mounting a LUN. All versions of its API share
+// Package compose has the operations of the KEP that consist of several operations of a
+// host: formatting and mounting a volume, mounting a LUN. All versions of its API share
 // them.
 //
-// The steps keep no state: each inspects the machine, so that the repetition of an
-// interrupted call completes it. All checks come before the first change.
+// The steps keep no state: each inspects the machine, so that a repeated call completes
+// an interrupted one. All checks precede the first change.
 package compose
 
 import (
@@ -18,12 +18,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// Operations are shared by all versions that one process serves, so that calls
-// of different versions know of each other.
+// Operations are shared by all versions that one process serves, so that calls of
+// different versions exclude each other.
 type Operations struct {
 	locks concurrency.Locks
-	// Wait is how long the disk of a LUN is waited for, and Poll how often it is
-	// looked for.
+	// Wait bounds the wait for the disk of a LUN; Poll is the time between two polls.
 	Wait, Poll time.Duration
 }
 
@@ -31,7 +30,7 @@ type Operations struct {
 // arrives within seconds of the login.
 func New() *Operations { return &Operations{Wait: 15 * time.Second, Poll: 250 * time.Millisecond} }
 
-// lock refuses a second operation on the same thing, which would act on what the
+// lock rejects a second operation on the same object, which would act on a state that the
 // first is about to change.
 func (o *Operations) lock(thing string) (unlock func(), err error) {
 	unlock, ok := o.locks.TryLock(thing)
@@ -41,8 +40,8 @@ func (o *Operations) lock(thing string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// Partition is api.Disks.Partition for versions that cannot bring a disk online
-// otherwise: the disk is online afterwards and the volume never missing.
+// Partition is api.Disks.Partition for versions without a call that brings a disk online:
+// on success the disk is online and has a volume.
 func (o *Operations) Partition(ctx context.Context, host api.Host, disk uint32) (volumeID string, err error) {
 	disks, volumes := host.Disks, host.Volumes
 	if volumeID, err = disks.Partition(ctx, disk, api.Identity{}); err != nil {
@@ -71,7 +70,7 @@ func (o *Operations) Partition(ctx context.Context, host api.Host, disk uint32) 
 		return "", err
 	}
 	if len(all) == 0 || all[0] == "" {
-		return "", fmt.Errorf("%w: disk %d has partitions, and none with a volume", backend.ErrPrecondition, disk)
+		return "", fmt.Errorf("%w: disk %d has partitions, but none with a volume", backend.ErrPrecondition, disk)
 	}
 	return all[0], nil
 }
@@ -79,15 +78,15 @@ func (o *Operations) Partition(ctx context.Context, host api.Host, disk uint32) 
 // Format asks for a volume to be formatted and mounted.
 type Format struct {
 	VolumeID string
-	// FileSystem is "" or such as "NTFS"; see FormatVolume.
+	// FileSystem is a name such as "NTFS", or ""; see FormatVolume.
 	FileSystem string
-	// Path is where it is mounted; "" mounts nowhere.
+	// Path is the mount point; "" for none.
 	Path string
 }
 
-// FormatVolume formats a volume that is raw, and mounts it. One that has a file
-// system is mounted as it is, unless another file system was asked for, which is
-// ErrPrecondition. It reports whether this call has formatted.
+// FormatVolume formats a raw volume and mounts it. It mounts a volume that has a
+// filesystem as it is; if the request names another filesystem, that is ErrPrecondition.
+// It reports whether this call has formatted the volume.
 func (o *Operations) FormatVolume(ctx context.Context, host api.Host, f Format) (formatted bool, err error) {
 	if f.VolumeID == "" {
 		return false, fmt.Errorf("%w: volume_id is missing", backend.ErrInvalid)
@@ -104,7 +103,7 @@ func (o *Operations) FormatVolume(ctx context.Context, host api.Host, f Format) 
 		return false, err
 	}
 	if now != "" && f.FileSystem != "" && !strings.EqualFold(now, f.FileSystem) {
-		return false, fmt.Errorf("%w: volume %s has the file system %s, not %s; it is left alone",
+		return false, fmt.Errorf("%w: volume %s has the filesystem %s, not %s; it was not changed",
 			backend.ErrPrecondition, f.VolumeID, now, f.FileSystem)
 	}
 	if f.Path != "" {
@@ -126,14 +125,6 @@ func (o *Operations) FormatVolume(ctx context.Context, host api.Host, f Format) 
 	return formatted, nil
 }
 
-// FormatAndMount is FormatVolume for versions where a path is not optional.
-func (o *Operations) FormatAndMount(ctx context.Context, host api.Host, f Format) (formatted bool, err error) {
-	if f.Path == "" {
-		return false, fmt.Errorf("%w: staging_path is missing", backend.ErrInvalid)
-	}
-	return o.FormatVolume(ctx, host, f)
-}
-
 // MountChecker is a host that can check before a mount whether Mount would reject
 // a directory.
 type MountChecker interface {
@@ -142,8 +133,8 @@ type MountChecker interface {
 	CheckMount(ctx context.Context, volumeID, path string) error
 }
 
-// prepare refuses a path where the volume cannot be mounted, and makes the
-// directory when it is missing.
+// prepare rejects a path at which the volume cannot be mounted, and makes a missing
+// directory.
 func prepare(ctx context.Context, host api.Host, f Format) error {
 	mounted, err := host.Volumes.At(ctx, f.Path)
 	switch {
@@ -168,24 +159,8 @@ func canonical(volumeID string) string {
 	return strings.ToLower(strings.TrimSuffix(volumeID, `\`))
 }
 
-// MountSMBShare mounts a share for versions where a path is not optional.
-func MountSMBShare(ctx context.Context, host api.Host, mount api.SMBMount) error {
-	if mount.Local == "" {
-		return fmt.Errorf("%w: staging_path is missing", backend.ErrInvalid)
-	}
-	return host.SMB.Mount(ctx, mount)
-}
-
-// UnmountSMBShare is the reverse of MountSMBShare.
-func UnmountSMBShare(ctx context.Context, host api.Host, remote, local string) error {
-	if local == "" {
-		return fmt.Errorf("%w: staging_path is missing", backend.ErrInvalid)
-	}
-	return host.SMB.Unmount(ctx, remote, local)
-}
-
-// Mkdir refuses the empty path itself: with that clients find out whether it is
-// csi-proxy that they talk to, and no host needs to be asked.
+// Mkdir rejects the empty path itself: clients send it to find out whether csi-proxy
+// serves the pipe, which needs no host.
 func Mkdir(ctx context.Context, host api.Host, path string) error {
 	if path == "" {
 		return fmt.Errorf("%w: path is missing", backend.ErrInvalid)

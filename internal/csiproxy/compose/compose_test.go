@@ -109,9 +109,6 @@ func TestFormatVolume_withoutAPathFormatsOnly(t *testing.T) {
 	if diff := cmp.Diff([]string{"FileSystem", `Format ""`}, m.calls); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := quick().FormatAndMount(t.Context(), m.host(), Format{VolumeID: volumeID}); !errors.Is(err, backend.ErrInvalid) {
-		t.Errorf("where a path is not optional: %v", err)
-	}
 }
 
 func TestFormatVolume_isOneAtATime(t *testing.T) {
@@ -310,16 +307,5 @@ func TestUnmountISCSILun_keepsTheSessionForOtherLUNs(t *testing.T) {
 	}
 	if err := o.UnmountISCSILun(t.Context(), m.host(), login().Portal, target, 1); err != nil {
 		t.Errorf("repeated: %v", err)
-	}
-}
-
-func TestMountSMBShare_needsAPathWhereTheVersionHasNoOther(t *testing.T) {
-	for _, err := range []error{
-		MountSMBShare(t.Context(), api.Host{}, api.SMBMount{Remote: `\\s\share`, Password: "hidden thing"}),
-		UnmountSMBShare(t.Context(), api.Host{}, `\\s\share`, ""),
-	} {
-		if !errors.Is(err, backend.ErrInvalid) || strings.Contains(err.Error(), "hidden") {
-			t.Errorf("error: %v", err)
-		}
 	}
 }

@@ -15,9 +15,9 @@ import (
 // maxLinks is how many links are followed from one path, as upstream does it.
 const maxLinks = 256
 
-// noVolume has a part that drivers in the field compare: only with "because it
-// does not exist" in the text do they take a path for one that nothing is mounted
-// at, and not for a fault.
+// noVolume is the error for a path at which no volume is mounted. Drivers in the field
+// recognise it by the text "because it does not exist"; any other text is a fault to
+// them.
 func noVolume(path string) error {
 	return fmt.Errorf("%w: no volume at %s, because it does not exist or is not mounted", backend.ErrNotFound, path)
 }
@@ -118,7 +118,7 @@ func (w *walk) resolveReparse(name, rest string) (step, error) {
 	at := w.child(name)
 	link, err := readReparse(w.dir, name)
 	if isErrno(err, win32.ErrorNotAReparsePoint) {
-		return step{}, noVolume(at) // it was taken off a moment ago
+		return step{}, noVolume(at) // it was unmounted since the caller read its attributes
 	}
 	if err != nil {
 		return step{}, failed(err, "read where %s leads", at)
@@ -145,9 +145,9 @@ func (w *walk) resolveReparse(name, rest string) (step, error) {
 	return step{next: next}, nil
 }
 
-// mountedAt is the volume at a mounted folder under the name that Windows lists it
-// by: a volume may have several. When the volume is gone, the folder's own word is
-// all there is, and a driver that unstages needs it.
+// mountedAt returns the volume at a mounted folder, by the name under which Windows
+// lists it: a volume may have several names. If the volume no longer exists, it
+// returns the name in the folder, which a driver needs for unstaging.
 func (h *Host) mountedAt(at string, link win32.Reparse) (string, error) {
 	named, err := h.machine.Volumes.MountPoint(at + `\`)
 	if err != nil {
@@ -161,8 +161,8 @@ func (h *Host) mountedAt(at string, link win32.Reparse) (string, error) {
 	return volume, nil
 }
 
-// volumeOf is the volume that a path lies on: of the closest directory above that
-// is a mounted folder, in the end of the drive.
+// volumeOf returns the volume that a path lies on: that of the closest mounted folder
+// above, or of the drive.
 func (h *Host) volumeOf(path string) (string, error) {
 	for {
 		name, err := h.machine.Volumes.MountPoint(path + `\`)

@@ -8,8 +8,8 @@ import (
 )
 
 // CheckMount returns the error with which Mount would reject a directory as it is
-// now, and changes nothing. With it a caller who formats and then mounts need not
-// format in vain.
+// now, and changes nothing. A caller that formats and then mounts checks the directory
+// before it formats.
 func (v volumes) CheckMount(ctx context.Context, volumeID, path string) error {
 	at, err := v.rules.Target("target path", path)
 	if err != nil {

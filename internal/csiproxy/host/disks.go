@@ -36,18 +36,18 @@ func withDisk[T any](h *Host, number uint32, access win32.Access, do func(win32.
 	return value, err
 }
 
-// withMeant is withDisk for one disk that is meant, which is asked on the open
-// handle: until then its number could become another's, and from then on nothing
-// done through the handle reaches another.
-func withMeant[T any](h *Host, number uint32, expected api.Identity, access win32.Access, do func(win32.Device) (T, error)) (T, error) {
+// withExpected is withDisk for the disk of an identity. It compares the identity on the
+// open handle: before, Windows may give the disk's number to another disk; after, the
+// handle reaches this disk only.
+func withExpected[T any](h *Host, number uint32, expected api.Identity, access win32.Access, do func(win32.Device) (T, error)) (T, error) {
 	if expected == (api.Identity{}) {
 		return withDisk(h, number, access, do)
 	}
 	return withDisk(h, number, access, func(device win32.Device) (T, error) {
 		if disk := h.describe(device, number); !expected.IsOf(disk) {
 			var none T
-			return none, errors.Join(fmt.Errorf("%w: it has serial number %q and identifier %q, and the one with %q and %q "+
-				"is meant; it was not changed: find the disk again, since numbers change",
+			return none, errors.Join(fmt.Errorf("%w: it has serial number %q and identifier %q; expected are %q and %q; "+
+				"it was not changed: find the disk again, since numbers change",
 				backend.ErrUnavailable, disk.SerialNumber, disk.Page83, expected.SerialNumber, expected.Page83), disk.Problem)
 		}
 		return do(device)
@@ -60,14 +60,15 @@ func (h *Host) close(device win32.Device, what string) {
 	}
 }
 
-// question reads something of one disk.
+// question runs a query on one disk.
 func question[T any](ctx context.Context, h *Host, number uint32, do func(win32.Device) (T, error)) (T, error) {
 	return ask(ctx, h.tasks, diskKey(number), func(context.Context) (T, error) {
 		return withDisk(h, number, win32.Query, do)
 	})
 }
 
-// List asks all disks at once; one that does not answer has that as its Problem.
+// List asks all disks at the same time. A disk that does not answer is listed with
+// that error as its Problem.
 func (d disks) List(ctx context.Context) ([]api.Disk, error) {
 	interfaces, err := ask(ctx, d.tasks, "the list of disks", func(context.Context) ([]string, error) {
 		return d.machine.Devices.Interfaces()
@@ -90,7 +91,7 @@ func (d disks) List(ctx context.Context) ([]api.Disk, error) {
 	return unify(found), nil
 }
 
-// each calls do for all things at once and collects what it found.
+// each calls do for all things at the same time and collects the results that are ok.
 func each[K, V any](things []K, do func(K) (V, bool)) []V {
 	var (
 		mu    sync.Mutex
@@ -174,39 +175,41 @@ func (d disks) isGone(ctx context.Context, path string) bool {
 
 // Rescan searches all buses for disks, then reads the size of each again.
 func (d disks) Rescan(ctx context.Context) error {
-	return d.rescans.do(ctx, func() error { //nolint:contextcheck // the rescan is shared, and outlives its first caller
-		background, cancel := context.WithTimeoutCause(context.Background(), rescanLimit,
-			fmt.Errorf("%w: the rescan of all buses took longer than %s", backend.ErrUnavailable, rescanLimit))
-		defer cancel()
-		_, err := ask(background, d.tasks, "all buses", func(context.Context) (struct{}, error) {
-			return struct{}{}, d.machine.Devices.Reenumerate()
-		})
-		if err != nil {
-			return failed(err, "rescan")
-		}
-		found, err := d.List(background)
-		if err != nil {
-			return err
-		}
-		each(found, func(disk api.Disk) (struct{}, bool) {
-			if disk.Number == api.UnknownNumber {
-				return struct{}{}, false // List has logged it
-			}
-			_, err := askBounded(background, d.tasks, diskKey(disk.Number), func(context.Context) (struct{}, error) {
-				return withDisk(d.Host, disk.Number, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
-					return struct{}{}, control(device, win32.IoctlDiskUpdateProperties, nil)
-				})
-			})
-			if err != nil {
-				d.logger.Warn("the size of a disk was not read", "disk", disk.Number, "error", err)
-			}
-			return struct{}{}, false
-		})
-		return nil
-	})
+	return d.rescans.do(ctx, d.rescan) //nolint:contextcheck // the rescan is shared, and outlives its first caller
 }
 
-// Size asks the disk, not its partition table.
+func (d disks) rescan() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), rescanLimit,
+		fmt.Errorf("%w: the rescan of all buses took longer than %s", backend.ErrUnavailable, rescanLimit))
+	defer cancel()
+	_, err := ask(ctx, d.tasks, "all buses", func(context.Context) (struct{}, error) {
+		return struct{}{}, d.machine.Devices.Reenumerate()
+	})
+	if err != nil {
+		return failed(err, "rescan")
+	}
+	found, err := d.List(ctx)
+	if err != nil {
+		return err
+	}
+	each(found, func(disk api.Disk) (struct{}, bool) {
+		if disk.Number == api.UnknownNumber {
+			return struct{}{}, false // List has logged it
+		}
+		_, err := askBounded(ctx, d.tasks, diskKey(disk.Number), func(context.Context) (struct{}, error) {
+			return withDisk(d.Host, disk.Number, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+				return struct{}{}, control(device, win32.IoctlDiskUpdateProperties, nil)
+			})
+		})
+		if err != nil {
+			d.logger.Warn("the size of a disk was not read", "disk", disk.Number, "error", err)
+		}
+		return struct{}{}, false
+	})
+	return nil
+}
+
+// Size returns the size that the disk reports; its partition table may be older.
 func (d disks) Size(ctx context.Context, disk uint32) (int64, error) {
 	geometry, err := question(ctx, d.Host, disk, geometryOf)
 	return geometry.DiskSize, err

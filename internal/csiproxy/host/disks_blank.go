@@ -52,8 +52,8 @@ func signatureRanges(size int64) []stretch {
 	return ranges
 }
 
-// spotsWithin are the spots of a disk that lie in a part of it: those of the part
-// itself are elsewhere, as far off as the part begins.
+// spotsWithin are the spots of a disk that lie in a part of it. The spots of the part
+// itself are others, counted from where the part begins.
 func spotsWithin(part stretch) []stretch {
 	var within []stretch
 	for _, spot := range spots {
@@ -64,7 +64,7 @@ func spotsWithin(part stretch) []stretch {
 	return within
 }
 
-// content is what was read of a disk or volume.
+// content is the data that was read of a disk or volume.
 type content struct {
 	size  int64
 	parts []part
@@ -77,7 +77,7 @@ type part struct {
 
 // readContent reads the ranges of a stretch of a device that can contain a
 // signature, in whole sectors, and a sample of the rest if they are blank. A range
-// that cannot be read is an error: it is never taken for blank.
+// that cannot be read is an error and never counts as blank.
 func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int64) (content, error) {
 	c := content{size: within.length}
 	if sector <= 0 || within.length < sector || within.offset%sector != 0 {
@@ -109,7 +109,7 @@ func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int6
 	return c, nil
 }
 
-// mostParts bounds what is kept of a disk that is full of data.
+// mostParts bounds the parts in memory of a disk that is full of data.
 const mostParts = 256
 
 // readPart reads a range of a stretch, with the whole of its first and last sector.
@@ -124,7 +124,7 @@ func readPart(ctx context.Context, r io.ReaderAt, within, wanted stretch, sector
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return part{}, failed(err, "read %d bytes from %d to see whether something is there", len(data), within.offset+first)
+		return part{}, failed(err, "read %d bytes from %d to check that they are blank", len(data), within.offset+first)
 	}
 	return part{first, data}, nil
 }
@@ -151,8 +151,8 @@ func firstUsed(data []byte) (int, bool) {
 	return 0, false
 }
 
-// at returns length bytes from an offset, or from the end with a negative one; nil
-// when they were not read.
+// at returns length bytes from an offset, which counts from the end if it is negative;
+// nil if these bytes were not read.
 func (c content) at(offset, length int64) []byte {
 	if offset < 0 {
 		offset += c.size
@@ -172,9 +172,9 @@ type signature struct {
 	magic  string
 }
 
-// foreign are signs of what no format for Windows by this proxy leaves behind.
-// They only name what is found: a disk with anything but zeros is not blank, known or
-// not.
+// foreign are signatures that no format by this proxy writes. They serve to name the
+// content in an error: a disk with any byte but zero is not blank, whether its content
+// is known or not.
 var foreign = []signature{
 	{"BitLocker", 3, "-FVE-FS-"}, {"ReFS", 3, "ReFS\x00\x00\x00\x00"}, {"exFAT", 3, "EXFAT   "},
 	{"FAT32", 82, "FAT32   "}, {"FAT", 54, "FAT1"},
@@ -185,7 +185,7 @@ var foreign = []signature{
 	{"Storage Spaces", 4096, "SPACEDB "}, {"a dynamic disk", 3072, "PRIVHEAD"}, {"bluestore", 0, "bluestore block device"},
 }
 
-// ntfs are signs that NTFS is there, or was begun.
+// ntfs are signatures of NTFS, complete or begun.
 var ntfs = []signature{
 	{"NTFS", 3, "NTFS    "}, {"NTFS", -509, "NTFS    "}, {"NTFS", -4093, "NTFS    "},
 	{"NTFS", mebi + 3, "NTFS    "},
@@ -200,7 +200,7 @@ func (c content) find(signatures []signature) (string, bool) {
 	return "", false
 }
 
-// String names what is there.
+// String names the content.
 func (c content) String() string {
 	offset, used := c.used()
 	if !used {
@@ -215,12 +215,11 @@ func (c content) String() string {
 	return fmt.Sprintf("data of unknown kind from byte %d", offset)
 }
 
-// ntfsRecords are what NTFS' own files begin with, at multiples of a sector.
+// ntfsRecords are the first bytes of NTFS' own files, at multiples of a sector.
 var ntfsRecords = []string{"FILE", "RCRD", "RSTR", "INDX"}
 
-// isHalfMadeNTFS reports whether what is there can only be what a format of NTFS
-// left that did not come to its end: something of NTFS, and nothing of another
-// kind.
+// isHalfMadeNTFS reports whether the content can only be that of an interrupted format
+// of NTFS: it has something of NTFS, and nothing of another kind.
 func (c content) isHalfMadeNTFS() bool {
 	if _, found := c.find(foreign); found {
 		return false

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// firstAnswer is room for what nearly all devices answer, largestAnswer the
-	// bound for one that asks for more each time.
+	// firstAnswer bytes are enough for nearly all devices; largestAnswer is the bound
+	// for a device that asks for more each time.
 	firstAnswer   = 4 << 10
 	largestAnswer = 1 << 20
 )
@@ -70,7 +70,7 @@ func lengthOf(d win32.Device) (int64, error) {
 	return info.Length, err
 }
 
-// setAttributes sets bits of a disk's state to on or off, and reads them back.
+// setAttributes sets bits of a disk's state or clears them, and reads them back.
 func setAttributes(d win32.Device, bits uint64, on bool) error {
 	set := win32.SetDiskAttributes{Persist: true, Mask: bits}
 	if on {
@@ -109,8 +109,8 @@ func (h *Host) describe(d win32.Device, number uint32) api.Disk {
 		disk.Online = attributes.Attributes&win32.DiskAttributeOffline == 0
 		disk.ReadOnly = attributes.Attributes&win32.DiskAttributeReadOnly != 0
 	}
-	// Not every bus has addresses, serials and identifiers: their absence is not a
-	// problem of the disk.
+	// Not every bus has addresses, serial numbers and identifiers: their absence is not
+	// a problem of the disk.
 	if address, err := h.addressOf(d, number); err == nil {
 		disk.Location = location(address)
 	} else if !cannot(err) {
@@ -143,7 +143,7 @@ func identify(d win32.Device, disk *api.Disk) error {
 	return nil
 }
 
-// addressOf asks again as a reader where a driver answers no mere query.
+// addressOf repeats the query with read access if the driver denies it without.
 func (h *Host) addressOf(d win32.Device, number uint32) (win32.SCSIAddress, error) {
 	ask := func(d win32.Device) (win32.SCSIAddress, error) {
 		return answer(d, win32.IoctlSCSIGetAddress, nil, win32.DecodeSCSIAddress)
@@ -159,7 +159,7 @@ func query(property uint32) []byte {
 	return win32.PropertyQuery{Property: property, Type: win32.QueryStandard}.Encode()
 }
 
-// cannot reports whether a device says that it has no such thing.
+// cannot reports whether an error says that a device lacks the property or the call.
 func cannot(err error) bool {
 	return isErrno(err, win32.ErrorInvalidFunction, win32.ErrorNotSupported, win32.ErrorInvalidParameter,
 		win32.ErrorNotFound, win32.ErrorFileNotFound)
@@ -170,9 +170,8 @@ func location(a win32.SCSIAddress) *api.DiskLocation {
 	return &api.DiskLocation{Adapter: decimal(a.Port), Bus: decimal(a.Path), Target: decimal(a.Target), LUN: decimal(a.LUN)}
 }
 
-// page83 is the first identifier of the device itself that can be written down,
-// as drivers compare it (upstream's ListDiskIDs: binary in lower-case hex, ASCII
-// as it is).
+// page83 returns the first identifier of the device itself in the form that drivers
+// compare (upstream's ListDiskIDs: binary in lower-case hex, ASCII as it is).
 func page83(ids win32.DeviceIDs) string {
 	for _, id := range ids {
 		if id.Association != win32.AssociationDevice || len(id.Identifier) == 0 {
@@ -185,8 +184,8 @@ func page83(ids win32.DeviceIDs) string {
 	return ""
 }
 
-// identifierText is an identifier as it can be written down: a text as it is, any
-// other in hexadecimal digits.
+// identifierText returns a text as it is, and any other identifier in hexadecimal
+// digits.
 func identifierText(id win32.DeviceID) string {
 	if id.CodeSet == win32.CodeSetASCII || id.CodeSet == win32.CodeSetUTF8 {
 		return strings.ToValidUTF8(strings.Trim(string(id.Identifier), "\x00 "), "")

@@ -13,16 +13,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// lockLimit is how long a volume is tried to be locked. What has just been
-// unmounted may have handles for a moment yet: a virus scanner's, the indexer's.
+// lockLimit bounds the attempts to lock a volume. A virus scanner or the indexer may
+// have handles open for a short time after the volume was unmounted.
 const lockLimit = 10 * time.Second
 
-// SetOnline takes a disk online and writable, or offline. Offline, Windows would
-// pull mounted volumes away without a word: so each is flushed, locked, which
-// is not granted while a file on it is open, and dismounted before.
+// SetOnline brings a disk online and writable, or takes it offline. Windows would take
+// it offline without an error while volumes on it are in use. So SetOnline first
+// flushes, locks and dismounts each volume; a lock fails while a file is open.
 func (d disks) SetOnline(ctx context.Context, disk uint32, expected api.Identity, online bool) error {
 	_, err := operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (struct{}, error) {
-		return withMeant(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+		return withExpected(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
 			if online {
 				return struct{}{}, bringUp(device)
 			}
@@ -43,7 +43,7 @@ func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) e
 	}
 	defer release()
 	err = setAttributes(device, win32.DiskAttributeOffline, true)
-	if err != nil { // if it is our own handles that are in the way
+	if err != nil { // the handles of this process may be the cause
 		release()
 		err = setAttributes(device, win32.DiskAttributeOffline, true)
 	}
@@ -53,9 +53,9 @@ func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) e
 	return nil
 }
 
-// dismountAll dismounts the volumes of a disk, or none: the first that is busy
-// gives the others back. They stay locked until release, so that no process mounts one
-// again by opening a file, and loses what he writes with the disk.
+// dismountAll dismounts the volumes of a disk, or none: if one is busy, it unlocks the
+// others. They stay locked until release. Otherwise a process could mount one again by
+// opening a file, and lose its writes when the disk goes offline.
 func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32) (release func(), err error) {
 	found, silent, err := d.findVolumes(ctx, disk)
 	if err != nil {
@@ -64,8 +64,8 @@ func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32
 	if err := knowsAll(device, found, silent); err != nil {
 		return nil, err
 	}
-	// The volumes were looked for by the disk's number. As long as the disk answers
-	// on the handle, no other has the number.
+	// The volumes were found by the disk's number. As long as the disk answers on the
+	// handle, no other disk has the number.
 	if _, err := attributesOf(device); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func knowsAll(device win32.Device, on []found, silent []string) error {
 	return nil
 }
 
-// lock flushes a volume and takes it for itself.
+// lock flushes a volume and locks it.
 func (d disks) lock(ctx context.Context, volume string) (_ win32.Device, err error) {
 	device, err := d.machine.Volumes.Open(volume, win32.ReadWrite)
 	if err != nil {
@@ -146,8 +146,8 @@ func (d disks) lock(ctx context.Context, volume string) (_ win32.Device, err err
 	return device, nil
 }
 
-// flush writes a volume's cache out. What cannot be written to has nothing to
-// flush, and a raw volume no cache.
+// flush writes a volume's cache to its disk. A write-protected volume has nothing to
+// flush, and a raw volume has no cache.
 func flush(device win32.Device) error {
 	err := device.Flush()
 	if isErrno(err, win32.ErrorWriteProtect, win32.ErrorUnrecognizedVolume) {

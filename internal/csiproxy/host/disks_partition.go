@@ -9,17 +9,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// Partition is one operation from a blank disk to a volume, and any part of it
-// that a crash has left undone is what the repeated call finds and does: a disk
-// without a table, a table without partitions, a table with the reserved one
-// only, a partition whose volume has not come yet.
+// Partition is one operation from a blank disk to a volume. After a crash the repeated
+// call completes it: from a disk without a table, a table without partitions, a table
+// with the reserved partition only, or a partition whose volume has not arrived yet.
 //
-// Nothing is written before all ranges that can contain a signature were read and
-// are blank. The error names what was found instead, and the disk is not changed: it
-// stays offline and read-only too.
+// It writes nothing before it has read all ranges that can contain a signature and
+// found them blank. Otherwise the error names the content, and the disk is not changed:
+// it stays offline and read-only too.
 func (d disks) Partition(ctx context.Context, disk uint32, expected api.Identity) (string, error) {
 	return operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (string, error) {
-		if _, err := withMeant(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+		if _, err := withExpected(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
 			return struct{}{}, partition(ctx, device)
 		}); err != nil {
 			return "", err
@@ -28,12 +27,12 @@ func (d disks) Partition(ctx context.Context, disk uint32, expected api.Identity
 		if err != nil || expected == (api.Identity{}) {
 			return volume, err
 		}
-		return withMeant(d.Host, disk, expected, win32.Query, func(win32.Device) (string, error) { return volume, nil })
+		return withExpected(d.Host, disk, expected, win32.Query, func(win32.Device) (string, error) { return volume, nil })
 	})
 }
 
-// firstVolume waits for the volume of the first partition that has one. A disk
-// that is offline has none.
+// firstVolume waits for the volume of the first partition that has one. It returns ""
+// for a disk that is offline.
 func (d disks) firstVolume(ctx context.Context, disk uint32) (string, error) {
 	layout, online, err := d.partitionsOf(ctx, disk)
 	if err != nil || !online {
@@ -47,7 +46,7 @@ func (d disks) firstVolume(ctx context.Context, disk uint32) (string, error) {
 	return "", nil
 }
 
-// partition makes what is missing of a table and its partitions.
+// partition makes the table and the partitions that are missing.
 func partition(ctx context.Context, device win32.Device) error {
 	layout, err := layoutOf(device)
 	if err != nil {
@@ -107,8 +106,8 @@ func mustBeBlank(ctx context.Context, device win32.Device, layout win32.DriveLay
 	return nil
 }
 
-// bringUp takes offline and read-only off, which Windows' SAN policy puts on new
-// disks of shared buses.
+// bringUp makes a disk online and writable. Windows' SAN policy makes new disks of
+// shared buses offline and read-only.
 func bringUp(device win32.Device) error {
 	const both = win32.DiskAttributeOffline | win32.DiskAttributeReadOnly
 	now, err := attributesOf(device)

@@ -14,14 +14,14 @@ const (
 	alignment = mebi
 	// reservedLength is the Microsoft Reserved Partition's on a data disk.
 	reservedLength = 16 * mebi
-	// leastData is the smallest partition that NTFS is worth making on.
+	// leastData is the smallest data partition that is made.
 	leastData = 8 * mebi
-	// maxPartitions is what Windows itself gives a GPT.
+	// maxPartitions is the number of entries in a GPT that Windows makes.
 	maxPartitions = 128
 )
 
-// usedPartitions are the entries of a layout that stand for something. A layout
-// of an MBR always has four entries or more, a GPT's may have empty ones.
+// usedPartitions are the entries of a layout that are not empty, by offset. The layout
+// of an MBR has at least four entries; that of a GPT may have empty ones too.
 func usedPartitions(layout win32.DriveLayout) []win32.Partition {
 	var used []win32.Partition
 	for _, p := range layout.Partitions {
@@ -52,18 +52,18 @@ func hasVolume(p win32.Partition) bool {
 	return slices.Contains(mbrVolumes, p.MBRType)
 }
 
-// diskUse is what a partition table says of a disk.
+// diskUse is the use of a disk, by its partition table.
 type diskUse int
 
 const (
-	// unpartitioned: no table. Only its blocks show whether the disk is blank.
+	// unpartitioned: it has no table. Only its blocks show whether it is blank.
 	unpartitioned diskUse = iota
-	// initialised: a GPT without a partition that could hold data. The rest of a
-	// partitioning that was interrupted looks like this.
+	// initialised: it has a GPT without a partition that could hold data, as after an
+	// interrupted Partition.
 	initialised
 	// partitioned: it is in use, and stays as it is.
 	partitioned
-	// unusable: a table to which this package adds nothing.
+	// unusable: it has a table to which this package adds nothing.
 	unusable
 )
 
@@ -100,9 +100,9 @@ func largestGap(layout win32.DriveLayout) stretch {
 	return best
 }
 
-// planPartitions adds to an initialised GPT what it lacks: the reserved
-// partition, and one of basic data that has all the rest and gets no letter. It
-// gives the whole new layout, and the data partition.
+// planPartitions adds the missing partitions to an initialised GPT: the reserved one,
+// and one of basic data that has all other space and gets no drive letter. It returns
+// the new layout and the data partition.
 func planPartitions(layout win32.DriveLayout, newID func() win32.GUID) (win32.DriveLayout, win32.Partition, error) {
 	planned := layout
 	planned.Partitions = usedPartitions(layout)

@@ -10,11 +10,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// unify sorts disks by number and merges the interfaces of one disk. Each number
-// is listed once. A disk that could not say what it is keeps an entry of its own,
-// without a number if another disk has that: the number that it had when it last
-// answered may be the other's by now, and what is missing from the list counts as
-// detached.
+// unify sorts disks by number and merges the interfaces of one disk. Each number is
+// listed once. A disk that could not be identified keeps its own entry, since a disk
+// that is not listed counts as detached. If another disk has its number, the entry gets
+// none: the number that it had when it last answered may be the other disk's now.
 func unify(found []api.Disk) []api.Disk {
 	byNumber := map[uint32][]api.Disk{}
 	for _, disk := range found {
@@ -33,8 +32,8 @@ func unify(found []api.Disk) []api.Disk {
 	return listed
 }
 
-// merge adds a disk to those with its number, unless one of them is the same. The
-// account without a problem is kept.
+// merge adds a disk to those with its number, unless one of them is the same. Of two
+// entries of one disk it keeps the one without a problem.
 func merge(disks []api.Disk, disk api.Disk) []api.Disk {
 	same := func(other api.Disk) bool {
 		return !disk.IsUnidentified() && !other.IsUnidentified() && disk.Identity() == other.Identity() &&
@@ -50,8 +49,8 @@ func merge(disks []api.Disk, disk api.Disk) []api.Disk {
 	return disks
 }
 
-// contest takes a number from several disks that say it. The only one that says
-// what it is keeps it; with more of them, numbers changed while they were read.
+// contest removes a number that several disks reported. If only one of them could be
+// identified, that one keeps it. Otherwise numbers changed while they were read.
 func contest(number uint32, disks []api.Disk) []api.Disk {
 	identified := 0
 	for _, disk := range disks {

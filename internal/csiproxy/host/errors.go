@@ -9,9 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// meanings are what Windows' numbers mean in the words of package backend,
-// wherever an operation does not know better. A number that is not here is a
-// fault without a known cause.
+// meanings are the errors of package backend for Windows' numbers, unless an operation
+// knows better. A number that is missing from them is a fault without a known cause.
 var meanings = map[error][]win32.Errno{
 	backend.ErrInvalid: {
 		win32.ErrorInvalidName, win32.ErrorBadPathname, win32.ErrorFilenameExcedRange, win32.ErrorInvalidParameter,
@@ -80,7 +79,7 @@ var meanings = map[error][]win32.Errno{
 	backend.ErrDataLoss: {win32.ErrorFileCorrupt, win32.ErrorDiskCorrupt},
 }
 
-// sentinelOf turns meanings round.
+// sentinelOf is the inverse of meanings.
 var sentinelOf = func() map[win32.Errno]error {
 	byNumber := map[win32.Errno]error{}
 	for sentinel, numbers := range meanings {
@@ -91,8 +90,8 @@ var sentinelOf = func() map[win32.Errno]error {
 	return byNumber
 }()
 
-// failed says at which step an error of Windows came up, and adds what its
-// number means. An error that says so itself keeps its meaning.
+// failed adds to an error of Windows the step at which it occurred, and the error of
+// package backend that its number means. An error that wraps one already keeps it.
 func failed(err error, step string, args ...any) error {
 	if err == nil {
 		return nil
@@ -106,7 +105,7 @@ func failed(err error, step string, args ...any) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// failedAs is failed where the step knows what the number means.
+// failedAs is failed for a step that knows the meaning of the number.
 func failedAs(sentinel, err error, step string, args ...any) error {
 	return fmt.Errorf("%s: %w: %w", fmt.Sprintf(step, args...), sentinel, err)
 }

@@ -18,27 +18,26 @@ type filesystem struct{ *Host }
 // filesAtOnce bounds the OS threads that operations on directories can block.
 const filesAtOnce = 128
 
-// below runs an operation from a root down, in a goroutine of its own: a mounted
-// volume that answers nothing keeps those waiting who want it, for as long as
-// their context says; other callers do not wait. Nor do the calls of a driver that asks
-// again and again for one path take all the threads.
+// below runs an operation from a root down, in a goroutine. If a mounted volume does
+// not answer, only the callers that need it wait, as long as their contexts allow. A
+// driver that repeats a call for one path cannot take all the threads.
 func below[T any](ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) (T, error)) (T, error) {
-	return belowHolding(ctx, h, path, func() {}, do)
+	return belowLocked(ctx, h, path, func() {}, do)
 }
 
-// belowHolding is like below and calls release when the operation is over, which
-// may be after the caller got its answer.
-func belowHolding[T any](
-	ctx context.Context, h *Host, path paths.Path, release func(), do func(*walk, context.Context) (T, error),
+// belowLocked is below with a lock. It calls unlock when the operation has returned,
+// which may be after the caller was answered.
+func belowLocked[T any](
+	ctx context.Context, h *Host, path paths.Path, unlock func(), do func(*walk, context.Context) (T, error),
 ) (T, error) {
-	leave, err := h.tasks.enter(ctx, "files at "+path.Key(), questionsPerKey)
+	leave, err := h.tasks.queue.Enter(ctx, "files at "+path.Key(), questionsPerKey)
 	if err != nil {
-		release()
+		unlock()
 		var none T
 		return none, err
 	}
-	both := func() { leave(); release() }
-	return attend(ctx, h.tasks, h.files, both, func(ctx context.Context) (T, error) {
+	ended := func() { leave(); unlock() }
+	return onThread(ctx, h.tasks, h.files, ended, func(ctx context.Context) (T, error) {
 		w, err := h.walk(path)
 		if err != nil {
 			var none T
@@ -49,7 +48,7 @@ func belowHolding[T any](
 	})
 }
 
-// change is below for what has no result.
+// change is below for an operation without a result.
 func change(ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) error) error {
 	_, err := below(ctx, h, path, func(w *walk, ctx context.Context) (struct{}, error) { return struct{}{}, do(w, ctx) })
 	return err
@@ -81,7 +80,7 @@ func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
 
 // stat returns the attributes of an entry, by its parent's handle. ErrNotFound.
 func (w *walk) stat(name string) (win32.FileInfo, error) {
-	info, err := w.attributes(name)
+	info, err := w.dir.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return info, fmt.Errorf("%w: %s: %w", backend.ErrNotFound, w.child(name), err)
 	}
@@ -103,7 +102,7 @@ func (f filesystem) Mkdir(ctx context.Context, text string) error {
 	return change(ctx, f.Host, path, (*walk).makeAll)
 }
 
-// makeAll makes what is missing on the way down. A root exists.
+// makeAll makes the directory and the missing ones above it. A root exists.
 func (w *walk) makeAll(ctx context.Context) error {
 	if len(w.names) == 0 {
 		return nil
@@ -124,8 +123,8 @@ func (w *walk) makeAll(ctx context.Context) error {
 	return w.make(w.names[last])
 }
 
-// makeOnTheWay makes a directory that was missing a moment ago, and enters it,
-// which is also the proof that it is there.
+// makeOnTheWay makes a directory that was missing and enters it, which also proves that
+// it exists.
 func (w *walk) makeOnTheWay(name string) error {
 	if err := w.dir.Mkdir(name); err != nil && !errors.Is(err, win32.ErrorAlreadyExists) {
 		return failed(err, "make the directory %s", w.child(name))
@@ -144,10 +143,10 @@ func (w *walk) make(name string) error {
 	if made != nil && !errors.Is(made, win32.ErrorAlreadyExists) {
 		return failed(made, "make the directory %s", w.child(name))
 	}
-	info, err := w.attributes(name)
+	info, err := w.dir.Stat(name)
 	switch {
 	case err != nil && made == nil && errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("make the directory %s: Windows said that it did, and there is none: %w", w.child(name), err)
+		return fmt.Errorf("make the directory %s: Windows answered success, but it does not exist: %w", w.child(name), err)
 	case err != nil:
 		return failed(err, "inspect %s", w.child(name))
 	case info.IsReparse():
@@ -163,14 +162,14 @@ func (w *walk) acceptFolder(name string) error {
 	if err == nil && link.IsVolume() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is a link or another reparse point, and no directory; remove it, or choose another path",
+	return fmt.Errorf("%w: %s is a link or another reparse point, not a directory; remove it, or choose another path",
 		backend.ErrExists, w.child(name))
 }
 
-// IsLink implements api.Filesystem. The link's target is inspected once and
-// only for whether something is there. Within a mounted volume, whose content is
-// a workload's, no link's target is inspected: it could name anything, also a
-// server that would be sent this machine's credentials.
+// IsLink implements api.Filesystem. It inspects the link's target once, and only for
+// its existence. Within a mounted volume, whose content is a workload's, it inspects no
+// target: a link could name a server, to which Windows would send this machine's
+// credentials.
 func (f filesystem) IsLink(ctx context.Context, text string) (bool, error) {
 	path, err := f.rules.Check("path", text)
 	if err != nil {
@@ -209,9 +208,9 @@ func (w *walk) isLink(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// linkTarget is where a link, junction or mounted folder leads, as a path of a
-// drive, of a share or of a volume; "" for what is none of these. at is the
-// directory that it lies in.
+// linkTarget returns the target of a link, junction or mounted folder as a path of a
+// drive, of a share or of a volume; "" for any other target. at is the directory that
+// the link lies in.
 func linkTarget(at string, link win32.Reparse) string {
 	target := link.Target()
 	if link.Relative {
@@ -234,7 +233,7 @@ func linkTarget(at string, link win32.Reparse) string {
 	return ""
 }
 
-// joinRelative resolves a relative link as Windows does: by its words, from the
+// joinRelative resolves a relative link as Windows does: by its text, from the
 // directory that the link lies in.
 func joinRelative(at, target string) string {
 	whole := strings.Split(at, `\`)

@@ -20,14 +20,14 @@ import (
 // one machine share it: one may complete the operation that another has begun.
 const StateDir = `C:\ProgramData\holdfast\csi-proxy`
 
-// Options say what a host works on.
+// Options configure a host.
 type Options struct {
 	Machine win32.Machine
 	// Rules are the directories that paths must lie below.
 	Rules *paths.Rules
 	// Services are the names that System knows, in any case.
 	Services []string
-	// RequirePrivacy asks for encryption on SMB mappings.
+	// RequirePrivacy makes SMB mappings require encryption.
 	RequirePrivacy bool
 	// StateDir is the directory for state that Windows does not report; "" keeps it
 	// in memory only.
@@ -43,7 +43,7 @@ type Host struct {
 	options Options
 	logger  *slog.Logger
 	roots   []*root
-	files   chan struct{} // the threads that directories may block
+	files   chan struct{} // the threads that operations on directories may block
 	tasks   *tasks
 	*storage
 }

@@ -16,7 +16,7 @@ import (
 type iscsi struct{ *Host }
 
 const (
-	// deviceLimit is how long the first disk of a session is waited for.
+	// deviceLimit bounds the wait for the first disk of a session.
 	deviceLimit = 30 * time.Second
 	// busyLimit is how long a session may be busy.
 	busyLimit = 15 * time.Second
@@ -32,8 +32,8 @@ func samePortal(a, b api.Portal) bool {
 	return a.Port == b.Port && strings.EqualFold(a.Address, b.Address)
 }
 
-// initiator runs an operation with the initiator's service running: everything
-// else answers nothing but that it does not.
+// initiator runs an operation once the initiator's service runs: without it, every
+// call fails.
 func initiator[T any](ctx context.Context, i iscsi, keys []string, do func(context.Context) (T, error)) (T, error) {
 	var none T
 	service, err := ask(ctx, i.tasks, serviceKey(defaultService), func(context.Context) (api.Service, error) {
@@ -52,8 +52,8 @@ func initiator[T any](ctx context.Context, i iscsi, keys []string, do func(conte
 	return operate(ctx, i.tasks, keys, do)
 }
 
-// AddPortal adds a portal, which Windows discovers right away; one that is there
-// is fine.
+// AddPortal adds a portal, which Windows discovers at once. An existing portal is not
+// an error.
 func (i iscsi) AddPortal(ctx context.Context, portal api.Portal) error {
 	portal, err := checkPortal(portal)
 	if err != nil {
@@ -69,7 +69,7 @@ func (i iscsi) AddPortal(ctx context.Context, portal api.Portal) error {
 		}
 		there, err := i.hasPortal(ctx, portal)
 		if err == nil && !there {
-			err = fmt.Errorf("AddIScsiSendTargetPortalW answered success, but portal %s port %d is not there", portal.Address, portal.Port)
+			err = fmt.Errorf("AddIScsiSendTargetPortalW answered success, but portal %s port %d is not listed", portal.Address, portal.Port)
 		}
 		return struct{}{}, err
 	})
@@ -84,7 +84,7 @@ func (i iscsi) hasPortal(ctx context.Context, portal api.Portal) (bool, error) {
 	return slices.ContainsFunc(portals, func(p api.Portal) bool { return samePortal(p, portal) }), nil
 }
 
-// Discover asks the portal again.
+// Discover repeats the discovery of the portal.
 func (i iscsi) Discover(ctx context.Context, portal api.Portal) ([]string, error) {
 	portal, err := checkPortal(portal)
 	if err != nil {
@@ -103,7 +103,7 @@ func (i iscsi) Discover(ctx context.Context, portal api.Portal) ([]string, error
 	})
 }
 
-// RemovePortal forgets a portal; a missing one is not an error. Its sessions stay.
+// RemovePortal removes a portal; a missing one is not an error. Its sessions stay.
 func (i iscsi) RemovePortal(ctx context.Context, portal api.Portal) error {
 	portal, err := checkPortal(portal)
 	if err != nil {
@@ -119,7 +119,7 @@ func (i iscsi) RemovePortal(ctx context.Context, portal api.Portal) error {
 		}
 		there, err := i.hasPortal(ctx, portal)
 		if err == nil && there {
-			err = fmt.Errorf("RemoveIScsiSendTargetPortalW answered success, but portal %s port %d is still there", portal.Address, portal.Port)
+			err = fmt.Errorf("RemoveIScsiSendTargetPortalW answered success, but portal %s port %d is still listed", portal.Address, portal.Port)
 		}
 		return struct{}{}, err
 	})
@@ -134,8 +134,8 @@ func (i iscsi) Portals(ctx context.Context) ([]api.Portal, error) {
 	})
 }
 
-// SetMutualSecret replaces the secret for all sessions of the machine, other
-// drivers' too: there is one.
+// SetMutualSecret replaces the secret for all sessions of the machine, including those
+// of other drivers: Windows has one.
 func (i iscsi) SetMutualSecret(ctx context.Context, secret api.Secret) error {
 	if err := checkCHAPSecret(secret); err != nil {
 		return err

@@ -32,7 +32,7 @@ func checkPortal(p api.Portal) (api.Portal, error) {
 	}
 	if address, err := netip.ParseAddr(p.Address); err == nil && consistsOf(address.Zone(), "-_.") {
 		if address.IsUnspecified() || address.IsMulticast() {
-			return p, fmt.Errorf("%w: nothing answers as target portal at %.100q", backend.ErrInvalid, p.Address)
+			return p, fmt.Errorf("%w: %.100q cannot be the address of a target portal", backend.ErrInvalid, p.Address)
 		}
 		return p, nil
 	}
@@ -56,7 +56,7 @@ func isHostName(name string) bool {
 	return true
 }
 
-// consistsOf reports whether a text has ASCII letters, digits and the others only.
+// consistsOf reports whether a text has only ASCII letters, digits and the others.
 func consistsOf(text, others string) bool {
 	for i := range len(text) {
 		c := text[i]

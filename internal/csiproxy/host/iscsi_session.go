@@ -21,9 +21,9 @@ func (t target) String() string {
 	return fmt.Sprintf("target %s at %s port %d", t.iqn, t.portal.Address, t.portal.Port)
 }
 
-// isAt reports whether a portal, as Windows names it, is the one that a caller
-// named. Windows reports addresses even if it was given a host name: for a name the
-// port and the target, whose name is globally unique, are compared.
+// isAt reports whether a portal that Windows lists is the one that a caller named.
+// Windows lists addresses even if it was given a host name. For a name, isAt compares
+// only the port; the target's name, which is globally unique, is compared elsewhere.
 func (t target) isAt(p api.Portal) bool {
 	if _, err := netip.ParseAddr(t.portal.Address); err != nil {
 		return p.Port == t.portal.Port
@@ -62,10 +62,10 @@ func (i iscsi) persistent(ctx context.Context, t target) ([]win32.PersistentLogi
 	}), nil
 }
 
-// Connect makes a session, and then a login that Windows repeats at its start: a
-// secret that the target refuses is not kept. What is there of the two is left as it
-// is, so that a repeated call adds what an earlier one did not come to. A login next
-// to an existing session is kept unverified: the target is not asked again.
+// Connect makes a session and then a login that Windows repeats at its start, so that a
+// secret that the target refuses is not stored. It leaves an existing one of the two as
+// it is, so that a repeated call completes an interrupted one. If the session exists,
+// the login is stored without being verified.
 func (i iscsi) Connect(ctx context.Context, login api.ISCSILogin) error {
 	t, err := checkTarget(login.Portal, login.IQN)
 	if err != nil {
@@ -102,14 +102,14 @@ func (i iscsi) connect(ctx context.Context, t target, login api.ISCSILogin) erro
 	}
 	if len(kept) == 0 {
 		if err := notBusy(ctx, func() error { return i.machine.ISCSI.Persist(ctx, login) }); err != nil {
-			return failed(err, "keep the login for Windows' next start")
+			return failed(err, "store the login for Windows' next start")
 		}
 	}
 	return i.isConnected(ctx, t)
 }
 
-// notBusy repeats a call on a session while the session, or a device on it, is busy,
-// as for a while after the login: Windows asks the devices what they are.
+// notBusy repeats a call while the session, or a device on it, is busy. It is for a
+// short time after a login, because Windows identifies the devices.
 func notBusy(ctx context.Context, call func() error) error {
 	var failure error
 	_, err := poll(ctx, busyLimit, func() (bool, error) {
@@ -122,7 +122,7 @@ func notBusy(ctx context.Context, call func() error) error {
 	return failure
 }
 
-// isConnected reads back both.
+// isConnected reads back the session and the persistent login.
 func (i iscsi) isConnected(ctx context.Context, t target) error {
 	sessions, err := i.sessions(ctx, t)
 	if err != nil {
@@ -138,8 +138,8 @@ func (i iscsi) isConnected(ctx context.Context, t target) error {
 	return nil
 }
 
-// Disconnect forgets the persistent login first: a crash between the two leaves a
-// session that does not come back, rather than one that always does.
+// Disconnect removes the persistent login first: after a crash between the two steps,
+// the session does not return at Windows' next start.
 func (i iscsi) Disconnect(ctx context.Context, portal api.Portal, iqn string) error {
 	t, err := checkTarget(portal, iqn)
 	if err != nil {
@@ -161,7 +161,7 @@ func (i iscsi) disconnect(ctx context.Context, t target) error {
 	}
 	for _, login := range kept {
 		if err := i.machine.ISCSI.RemovePersistentLogin(ctx, login); err != nil && !isErrno(err, win32.ISDSCNotFound) {
-			return failed(err, "forget the persistent login")
+			return failed(err, "remove the persistent login")
 		}
 	}
 	sessions, err := i.sessions(ctx, t)

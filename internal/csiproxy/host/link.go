@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// Link implements api.Filesystem. The kind of the link is never left to a look at
-// the source, as os.Symlink does, which makes a link to a file when the source is
-// missing: it is one to a directory, and the source must be there.
+// Link implements api.Filesystem. It always makes a link to a directory, and the source
+// must exist. os.Symlink would derive the kind from the source, and make a link to a
+// file if the source is missing.
 func (f filesystem) Link(ctx context.Context, source, link string) error {
 	from, err := f.rules.Target("source path", source)
 	if err != nil {
@@ -51,8 +51,8 @@ func (w *walk) checkSource(ctx context.Context) error {
 	return err
 }
 
-// link makes the link unless it is there, and reads it back: wine says that it
-// made one and makes none.
+// link makes the link unless it exists, and reads it back: wine answers success and
+// makes no link.
 func (w *walk) link(name, target string) error {
 	info, err := w.stat(name)
 	if err == nil {
@@ -64,8 +64,8 @@ func (w *walk) link(name, target string) error {
 	made := w.dir.Symlink(name, target)
 	switch {
 	case made == nil || isErrno(made, win32.ErrorAlreadyExists, win32.ErrorFileExists):
-	case isGone(made): // the directory is held, so it is the link that is missing
-		return fmt.Errorf("link %s to %s: Windows said that it made the link, and there is none: %w", w.child(name), target, made)
+	case isGone(made): // the directory is open, so it is the link that is missing
+		return fmt.Errorf("link %s to %s: Windows answered success, but the link does not exist: %w", w.child(name), target, made)
 	default:
 		return failed(made, "link %s to %s", w.child(name), target)
 	}
@@ -76,25 +76,26 @@ func (w *walk) link(name, target string) error {
 	case err == nil:
 		err = w.sameLink(info, name, target)
 	case isGone(err) && made != nil:
-		return fmt.Errorf("%w: %s was there and is gone; another call works on it, repeat this one", backend.ErrBusy, w.child(name))
+		return fmt.Errorf("%w: %s existed and was removed meanwhile; another call works on it, repeat this one", backend.ErrBusy, w.child(name))
 	case isGone(err):
-		return fmt.Errorf("link %s to %s: Windows said that it made the link, and there is none", w.child(name), target)
+		return fmt.Errorf("link %s to %s: Windows answered success, but the link does not exist", w.child(name), target)
 	}
 	if err != nil {
-		return fmt.Errorf("link %s to %s: Windows said that it made the link, but: %w", w.child(name), target, err)
+		return fmt.Errorf("link %s to %s: Windows answered success, but: %w", w.child(name), target, err)
 	}
 	return nil
 }
 
-// accept takes an entry that is there for the link if it is the same.
+// accept returns nil for an entry that is the same link.
 func (w *walk) accept(info win32.FileInfo, name, target string) error {
 	if err := w.sameLink(info, name, target); err != nil {
-		return fmt.Errorf("%w: %s is there already: %s", backend.ErrExists, w.child(name), err.Error())
+		return fmt.Errorf("%w: %s exists already: %s", backend.ErrExists, w.child(name), err.Error())
 	}
 	return nil
 }
 
-// sameLink says how an entry differs from a link to the directory target.
+// sameLink returns an error that says how an entry differs from a link to the directory
+// target.
 func (w *walk) sameLink(info win32.FileInfo, name, target string) error {
 	if !info.IsReparse() || !info.IsDir() {
 		return errors.New("it is not a link to a directory")

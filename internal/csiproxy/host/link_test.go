@@ -71,7 +71,7 @@ func TestLink_believesNoFalseSuccess(t *testing.T) {
 	w.mkdir(plugins + `\dir`)
 	w.Inject(windows.Fault{Call: "Directory.Symlink", Action: windows.Pretend})
 	err := w.api.Filesystem.Link(ctx(), plugins+`\dir`, pods+`\a`)
-	if err == nil || !strings.Contains(err.Error(), "there is none") {
+	if err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Error(err)
 	}
 }

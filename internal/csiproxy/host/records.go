@@ -12,14 +12,13 @@ import (
 	"sync"
 )
 
-// records are what the host must know after its own death and cannot observe:
-// that it had begun to format a volume, and who uses an SMB mapping. Each is a
-// small file, replaced at once by a rename, so that a crash leaves the old one or
-// the new one.
+// records are the state that the host needs after a crash and that it cannot observe:
+// the intent to format a volume, and the users of an SMB mapping. Each is a small file
+// that is replaced by a rename, so that a crash leaves the old one or the new one.
 //
-// This is package durable's way without its os.Root: under wine nothing below
-// one can be removed, and Windows has no fsync of a directory, whose entries NTFS
-// journals itself. Names are this package's own.
+// It does the same as package durable, without os.Root: under wine, nothing below an
+// os.Root can be removed. Windows has no fsync of a directory; NTFS journals its
+// entries. Names of records are constants of this package, or digests.
 type records struct {
 	dir    string // "" keeps them in memory
 	logger *slog.Logger
@@ -37,25 +36,25 @@ func newRecords(dir string, logger *slog.Logger) (*records, error) {
 	}
 	open, err := makeRecordDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("make the directory for what must outlive csi-proxy: %w", err)
+		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	if open != nil {
-		logger.Warn("others than administrators may read what csi-proxy keeps", "path", dir, "error", open)
+		logger.Warn("accounts other than administrators may read the state directory of csi-proxy", "path", dir, "error", open)
 	}
 	return r, nil
 }
 
 func (r *records) path(name string) string { return filepath.Join(r.dir, name+".json") }
 
-// read fills into from a record. A file that is not a record any more is reported in
-// the log and treated as missing, which is safe: a missing record allows nothing.
+// read decodes a record. A damaged file is logged and treated as missing, which is safe:
+// a missing record allows nothing.
 func (r *records) read(name string, into any) (bool, error) {
 	data, err := r.load(name)
 	if err != nil || data == nil {
 		return false, err
 	}
 	if len(data) == 0 {
-		return false, nil // being forgotten, see forget
+		return false, nil // see forget
 	}
 	if err := json.Unmarshal(data, into); err != nil {
 		r.logger.Error("a record is damaged and is ignored", "record", name, "error", err)
@@ -80,7 +79,7 @@ func (r *records) load(name string) ([]byte, error) {
 	return data, nil
 }
 
-// write replaces a record and returns when it is on the disk.
+// write replaces a record, durably.
 func (r *records) write(name string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -117,7 +116,7 @@ func (r *records) replace(path string, data []byte) error {
 	return r.syncEntries()
 }
 
-// remove forgets a record; a missing one is not an error.
+// remove deletes a record; a missing one is not an error.
 func (r *records) remove(name string) error {
 	if r.dir == "" {
 		r.mu.Lock()
@@ -138,9 +137,9 @@ func (r *records) remove(name string) error {
 	return nil
 }
 
-// forget empties a record on the disk before it removes it: NTFS writes the
-// removal of a name some seconds later, and with a loss of power in between the
-// record of a format would be back when the volume already has files.
+// forget empties a record on the disk before it removes the file. NTFS writes the
+// removal of a name some seconds later. After a loss of power in between, the record of
+// a format would exist again although the volume has files.
 func forget(path string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -152,7 +151,7 @@ func forget(path string) error {
 	return os.Remove(path)
 }
 
-// syncEntries makes the names in the directory durable where that needs a call.
+// syncEntries makes the names in the directory durable, if that needs a call.
 func (r *records) syncEntries() error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// recordRights admit SYSTEM and administrators, and inherit nothing. Without them
-// a directory below C:\ProgramData may be read by every user of the machine, the
-// proofs of passwords with it, and have files of theirs.
+// recordRights admit SYSTEM and administrators, and inherit nothing. Without them every
+// user of the machine may read a directory below C:\ProgramData, with the proofs of
+// passwords in it, and may make files there.
 const recordRights = "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)"
 
-// makeRecordDir makes a directory, and what is missing above it, for SYSTEM and
-// administrators only. open is why one that was there may still be open to others.
+// makeRecordDir makes a directory, and the missing ones above it, for SYSTEM and
+// administrators only. open is the reason why an existing one may still be open to
+// others.
 func makeRecordDir(dir string) (open, err error) {
 	descriptor, err := windows.SecurityDescriptorFromString(recordRights)
 	if err != nil {
@@ -61,8 +62,8 @@ func makeProtected(dir string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 	return nil
 }
 
-// protect gives a directory that was there the same rights, and an owner who is
-// trusted: its owner could grant any.
+// protect gives an existing directory the same rights, and the administrators as its
+// owner: an owner can grant any right.
 func protect(dir string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 	rights, _, err := descriptor.DACL()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// root is a configured directory, held open. Only the administrator's own words
-// are opened by their path, with links on the way; from there on everything is
+// root is a configured directory, which stays open. Only a directory that the
+// administrator configured is opened by its path, through links; everything below is
 // looked up in handles.
 type root struct {
 	path   paths.Path
@@ -22,7 +22,7 @@ type root struct {
 
 	mu     sync.Mutex
 	dir    win32.Directory // nil: not open yet
-	final  string          // where the handle is, as Windows says it
+	final  string          // the handle's path, as Windows reports it
 	users  int             // operations that work below it now
 	closed bool
 }
@@ -32,20 +32,20 @@ var errClosed = fmt.Errorf("%w: csi-proxy is stopping", backend.ErrUnavailable)
 func newRoot(path paths.Path, files win32.Files, logger *slog.Logger) *root {
 	r := &root{path: path, files: files, logger: logger}
 	if err := r.open(); err != nil {
-		logger.Warn("a directory cannot be opened yet, and is tried again when it is needed", "path", path.String(), "error", err)
+		logger.Warn("a directory cannot be opened yet; the next call that needs it tries again", "path", path.String(), "error", err)
 	}
 	return r
 }
 
-// open is called with the lock held, or before anyone else knows of the root.
+// open requires the lock, except in newRoot.
 func (r *root) open() error {
 	if r.dir != nil {
 		return nil
 	}
 	dir, err := r.files.OpenRoot(r.path.String())
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s does not exist on this machine; csi-proxy does not make it: start what does (the "+
-			"kubelet), or configure the directory that is used: %w",
+		return fmt.Errorf("%w: %s does not exist on this machine; csi-proxy does not make it: start the program "+
+			"that does (the kubelet), or configure another directory: %w",
 			backend.ErrUnavailable, r.path, err)
 	}
 	if err != nil {
@@ -54,14 +54,14 @@ func (r *root) open() error {
 	final, err := dir.Path()
 	if err != nil {
 		_ = dir.Close()
-		return failed(err, "ask where the directory %s is", r.path)
+		return failed(err, "find the path of the directory %s", r.path)
 	}
 	r.dir, r.final = dir, final
 	return nil
 }
 
-// use returns the directory, which stays open until the same number of release. A
-// handle that is closed beneath an operation could be another's by then.
+// use returns the directory, which stays open until release was called as many times.
+// If a handle were closed during an operation, its number could become another file's.
 func (r *root) use() (win32.Directory, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (h *Host) rootOf(path paths.Path) (*root, error) {
 	return nil, fmt.Errorf("%w: %s was not checked against this host's directories", backend.ErrInvalid, path)
 }
 
-// where is where the root really is, "" while it is not open.
+// where returns the root's path as Windows reports it, "" while it is not open.
 func (r *root) where() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

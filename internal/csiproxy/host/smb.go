@@ -17,25 +17,24 @@ import (
 // smb is api.SMB.
 //
 // A global mapping belongs to the whole machine: a caller that reaches a share through
-// it has the rights of the user that it was made for. So all mounts of a share
-// are of one user, and the mapping is removed with the last of them. Windows
-// reports neither the user nor the mounts; a record in the state directory has them
-// (see smbRecord), written before the mapping is made.
+// it has the rights of the mapping's user. So all mounts of a share have one user, and
+// the mapping is removed with the last mount. Windows reports neither the user nor the
+// mounts; a record in the state directory has them (see smbRecord), written before the
+// mapping is made.
 //
-//   - A mapping that this proxy has no record of was made by another program, for a
-//     user that cannot be found out. While it works it is not used (ErrPrecondition):
-//     a second user would get the first one's rights.
-//   - Another password of the same user may be a new one. It replaces the mapping
-//     when it has no other user, or when the mapping is broken for all; else it is
-//     ErrPrecondition, since a wrong password must not disconnect the other mounts.
-//   - A mount whose link is gone no longer uses the mapping. So a driver of the
-//     group API, which removes its link by Rmdir and then calls
-//     RemoveSmbGlobalMapping after its last one, gets the mapping removed unless a
-//     link of another user still leads to the share.
+//   - A mapping without a record was made by another program, for an unknown user.
+//     While it works, Mount does not use it (ErrPrecondition): a second user would get
+//     the rights of the first.
+//   - Another password of the same user may be a new one. It replaces a mapping that has
+//     no other mount or that is broken. Otherwise it is ErrPrecondition, since a wrong
+//     password must not disconnect the other mounts.
+//   - A mount whose link no longer exists does not use the mapping any more. A driver of
+//     the group API removes its link by Rmdir, and calls RemoveSmbGlobalMapping after
+//     its last one: that removes the mapping, unless another link leads to the share.
 type smb struct{ *Host }
 
 const (
-	// mappingLimit is how long a mapping may be connecting.
+	// mappingLimit bounds the time in which a mapping must connect.
 	mappingLimit = 10 * time.Second
 
 	mappingOK         = 0
@@ -45,7 +44,7 @@ const (
 
 func shareKey(share string) string { return "share " + share }
 
-// Mount makes the mapping unless it is there, then the link.
+// Mount makes the mapping unless it exists, then the link.
 func (s smb) Mount(ctx context.Context, mount api.SMBMount) error {
 	at, err := parseRemote(mount.Remote)
 	if err != nil {
@@ -71,7 +70,7 @@ func (s smb) Mount(ctx context.Context, mount api.SMBMount) error {
 	return err
 }
 
-// localPath checks the path of a link; "" is none.
+// localPath checks the path of a link; "" is a mount without a link.
 func (s smb) localPath(text string) (paths.Path, error) {
 	if text == "" {
 		return paths.Path{}, nil
@@ -104,14 +103,13 @@ func (s smb) mount(ctx context.Context, at remote, local paths.Path, mount api.S
 	if err == nil || slices.Contains(before, holder) {
 		return err
 	}
-	// What this call alone has brought goes again: a mapping that no mount uses
-	// would stay for ever.
-	record.drops(holder)
+	// This call added the holder, so it removes it: a mapping without a mount would stay.
+	record.drop(holder)
 	return errors.Join(err, s.release(ctx, record))
 }
 
-// mapped makes sure that the share is mapped for the user and that the record names
-// holder as a user of it. before are the holders from before the call.
+// mapped makes sure that the share is mapped for the user and that the record has the
+// holder. before are the holders from before the call.
 func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMBMount) (record smbRecord, before []string, err error) {
 	name := smbRecordName(at.root())
 	known, err := s.records.read(name, &record)
@@ -147,27 +145,27 @@ func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMB
 	return record, before, s.makeMapping(ctx, record, before, mount)
 }
 
-// answers reports whether a mapped share answers. One that denies this user its top
-// has let him in.
+// answers reports whether a mapped share answers. A share that denies this user its top
+// directory has accepted the user's credentials.
 func (s smb) answers(at remote) bool {
 	err := s.reach(remote{at.server, at.share, ""})
 	return err == nil || errors.Is(err, backend.ErrDenied)
 }
 
-// mayUse decides about an existing mapping: true to use it, false to replace it.
+// mayUse reports whether to use an existing mapping (true) or to replace it (false).
 func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, mount api.SMBMount) (bool, error) {
 	if !known {
 		if works {
-			return false, fmt.Errorf("%w: something other than csi-proxy has mapped it, for a user that Windows does not report; "+
-				"when nothing uses it, remove it (Remove-SmbGlobalMapping), and repeat the call", backend.ErrPrecondition)
+			return false, fmt.Errorf("%w: another program has mapped it, for a user that Windows does not report; "+
+				"if it is not in use, remove it (Remove-SmbGlobalMapping), and repeat the call", backend.ErrPrecondition)
 		}
 		return false, nil
 	}
 	others := record.others(holder)
 	if !record.sameUser(mount) {
 		if others {
-			return false, fmt.Errorf("%w: it is mapped for another user, and others use it: a machine has one user for a "+
-				"share; use the same, or unmount it there first: %w",
+			return false, fmt.Errorf("%w: it is mapped for another user, and other mounts use it: a machine has one user for a "+
+				"share; use the same user, or unmount the others first: %w",
 				backend.ErrPrecondition, win32.ErrorSessionCredentialConflict)
 		}
 		return false, nil
@@ -177,8 +175,8 @@ func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, m
 		return false, err
 	}
 	if !proven && others && works {
-		return false, fmt.Errorf("%w: it is mapped with another password of the same user, and others use it; use the "+
-			"same password, or unmount it there first: %w",
+		return false, fmt.Errorf("%w: it is mapped with another password of the same user, and other mounts use it; use the "+
+			"same password, or unmount the others first: %w",
 			backend.ErrPrecondition, win32.ErrorSessionCredentialConflict)
 	}
 	private := record.Privacy || !s.options.RequirePrivacy
@@ -198,9 +196,9 @@ func (s smb) mapping(ctx context.Context, share string) (win32.SMBMapping, bool,
 	return all[i], true, nil
 }
 
-// makeMapping records what is about to be, makes it, and waits until it works.
-// What fails leaves to those who held a mapping before that the next mount makes
-// it, and nothing to any other.
+// makeMapping writes the record, makes the mapping, and waits until it works. If that
+// fails, the record keeps the earlier holders, for which the next mount makes the
+// mapping; without earlier holders nothing remains.
 func (s smb) makeMapping(ctx context.Context, record smbRecord, before []string, mount api.SMBMount) error {
 	name := smbRecordName(record.Share)
 	if err := s.records.write(name, record); err != nil {
@@ -222,19 +220,19 @@ func (s smb) makeMapping(ctx context.Context, record smbRecord, before []string,
 	return errors.Join(err, s.release(ctx, record))
 }
 
-// explain says what the numbers mean that mapping a share gives.
+// explain adds the meaning of the numbers that only the mapping of a share returns.
 func (s smb) explain(err error) error {
 	switch {
 	case isErrno(err, win32.ErrorSessionCredentialConflict):
 		return failedAs(backend.ErrPrecondition, err,
-			"this machine is connected to the server as another user; use the same for all its shares, or unmount those first")
+			"this machine is connected to the server as another user; use the same user for all its shares, or unmount the others first")
 	case isErrno(err, win32.ErrorNetworkAccessDenied, win32.ErrorInvalidParameter) && s.options.RequirePrivacy:
-		return failedAs(backend.ErrInvalid, err, "the server cannot encrypt, which --require-privacy asks for")
+		return failedAs(backend.ErrInvalid, err, "the server does not support encryption, which --require-privacy demands")
 	}
 	return failed(err, "MSFT_SmbGlobalMapping.Create")
 }
 
-// isMapped reads back until the mapping is connected.
+// isMapped waits until the mapping is connected.
 func (s smb) isMapped(ctx context.Context, share string) error {
 	var mapping win32.SMBMapping
 	finished, err := poll(ctx, mappingLimit, func() (_ bool, err error) {
@@ -243,7 +241,7 @@ func (s smb) isMapped(ctx context.Context, share string) error {
 			return false, err
 		}
 		if !there {
-			return false, errors.New("MSFT_SmbGlobalMapping.Create answered success, but there is no mapping")
+			return false, errors.New("MSFT_SmbGlobalMapping.Create answered success, but the mapping is not listed")
 		}
 		return mapping.Status != mappingConnecting && mapping.Status != mappingReconnects, nil
 	})
@@ -253,13 +251,13 @@ func (s smb) isMapped(ctx context.Context, share string) error {
 	return err
 }
 
-// reach asks for a path on the share.
+// reach reads the attributes of a path on the share.
 func (s smb) reach(at remote) error {
 	_, err := s.machine.Files.Attributes(at.linkTarget())
 	return failed(err, "inspect %s", at)
 }
 
-// Unmount removes the link, then the mapping when it has no users left.
+// Unmount removes the link, then the mapping if it has no holders any more.
 func (s smb) Unmount(ctx context.Context, remotePath, localPath string) error {
 	at, err := parseRemote(remotePath)
 	if err != nil {
@@ -298,14 +296,14 @@ func (s smb) unmount(ctx context.Context, at remote, local paths.Path) error {
 		return s.unmapForeign(ctx, at, holder)
 	}
 	record.Holders = s.inUse(ctx, record)
-	record.drops(holder)
+	record.drop(holder)
 	return s.release(ctx, record)
 }
 
-// unmapForeign is for a mapping without a record, as one that
-// upstream's csi-proxy made. Who has a link here did not get it from this proxy.
-// RemoveSmbGlobalMapping, which has none, asks for the mapping itself; without
-// force, so that Windows refuses while files are open.
+// unmapForeign removes a mapping without a record, such as one of upstream's csi-proxy.
+// A call with a link does not remove it: its link was not made by this proxy.
+// RemoveSmbGlobalMapping, which has no link, removes the mapping itself, without force,
+// so that Windows rejects it while files are open.
 func (s smb) unmapForeign(ctx context.Context, at remote, holder string) error {
 	_, there, err := s.mapping(ctx, at.root())
 	if err != nil || !there || holder != "" {
@@ -318,9 +316,9 @@ func (s smb) unmapForeign(ctx context.Context, at remote, holder string) error {
 	return failed(err, "MSFT_SmbGlobalMapping.Remove")
 }
 
-// release writes the holders that a mapping still has. Without holders it removes
-// the mapping and then its record: in the other order a crash would leave a mapping
-// without a record.
+// release writes the record with its remaining holders. Without holders it removes the
+// mapping and then the record: in the other order, a crash would leave a mapping without
+// a record.
 func (s smb) release(ctx context.Context, record smbRecord) error {
 	name := smbRecordName(record.Share)
 	if len(record.Holders) > 0 {
@@ -338,7 +336,7 @@ func (s smb) release(ctx context.Context, record smbRecord) error {
 	return s.records.remove(name)
 }
 
-// unmap removes a mapping that must not be used any more, and reads that back.
+// unmap removes a mapping by force, and reads that back.
 func (s smb) unmap(ctx context.Context, share string) error {
 	err := s.machine.SMB.Remove(ctx, share, true)
 	if err != nil && !isErrno(err, win32.ErrorNotConnected, win32.ErrorWBEMNotFound) {
@@ -346,7 +344,7 @@ func (s smb) unmap(ctx context.Context, share string) error {
 	}
 	_, there, err := s.mapping(ctx, share)
 	if err == nil && there {
-		err = errors.New("MSFT_SmbGlobalMapping.Remove answered success, but the mapping is still there")
+		err = errors.New("MSFT_SmbGlobalMapping.Remove answered success, but the mapping is still listed")
 	}
 	return err
 }

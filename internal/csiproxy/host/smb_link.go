@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// linkState is what is at the path of a mount's link.
+// linkState is the state of the path of a mount's link.
 type linkState int
 
 const (
-	nowhere linkState = iota // its directory is missing too
-	nothing
-	ourLink // to the remote path in question
-	another // anything else
+	noParent linkState = iota // its directory is missing too
+	noEntry
+	sameTarget // a link to the remote path in question
+	another    // any other entry
 )
 
 // atLink inspects a link's path without following it. A path that cannot be
@@ -25,29 +25,29 @@ const (
 func (s smb) atLink(ctx context.Context, path paths.Path, target string) (linkState, error) {
 	w, err := s.walk(path)
 	if err != nil {
-		return nowhere, err
+		return noParent, err
 	}
 	defer w.close()
 	name, err := w.toParent(ctx)
 	if isGone(err) {
-		return nowhere, nil
+		return noParent, nil
 	}
 	if err != nil {
-		return nowhere, err
+		return noParent, err
 	}
 	leads, err := w.leadsTo(name)
 	switch {
 	case isGone(err):
-		return nothing, nil
+		return noEntry, nil
 	case err != nil:
-		return nowhere, err
+		return noParent, err
 	case paths.EqualText(leads, strings.TrimSuffix(target, `\`)):
-		return ourLink, nil
+		return sameTarget, nil
 	}
 	return another, nil
 }
 
-// leadsTo is what a link leads to, without a last backslash; "" for what is none.
+// leadsTo returns a link's target without a last backslash; "" for any other entry.
 func (w *walk) leadsTo(name string) (string, error) {
 	info, err := w.stat(name)
 	if err != nil || !info.IsReparse() {
@@ -70,10 +70,11 @@ func (s smb) mayLink(ctx context.Context, path paths.Path, target string) error 
 	switch {
 	case err != nil:
 		return err
-	case at == nowhere:
-		return fmt.Errorf("%w: the directory that the link %s is to be made in", backend.ErrNotFound, path)
+	case at == noParent:
+		return fmt.Errorf("%w: the directory of the link %s does not exist", backend.ErrNotFound, path)
 	case at == another:
-		return fmt.Errorf("%w: %s is there already, and is not a link to %s; remove it, or choose another path", backend.ErrExists, path, target)
+		return fmt.Errorf("%w: %s exists already, and is not a link to %s; remove it, or choose another path",
+			backend.ErrExists, path, target)
 	}
 	return nil
 }
@@ -91,23 +92,23 @@ func (s smb) makeLink(ctx context.Context, path paths.Path, target string) error
 	return w.link(name, target)
 }
 
-// removeLink removes a mount's link and nothing else that may be at its path. It
-// waits for a link that another program has open, and inspects it each time.
+// removeLink removes a mount's link, and no other entry at its path. It waits for a link
+// that another program has open, and inspects it each time.
 func (s smb) removeLink(ctx context.Context, path paths.Path, target string) error {
 	var err error
-	_, left := poll(ctx, pendingLimit, func() (bool, error) {
+	_, ended := poll(ctx, pendingLimit, func() (bool, error) {
 		err = s.tryRemoveLink(ctx, path, target)
 		return !isErrno(err, win32.ErrorSharingViolation), nil
 	})
-	if left != nil {
-		return fmt.Errorf("remove the link %s: %w: %w", path, left, err)
+	if ended != nil {
+		return fmt.Errorf("remove the link %s: %w: %w", path, ended, err)
 	}
 	return err
 }
 
 func (s smb) tryRemoveLink(ctx context.Context, path paths.Path, target string) error {
 	at, err := s.atLink(ctx, path, target)
-	if err != nil || at != ourLink {
+	if err != nil || at != sameTarget {
 		return err
 	}
 	w, err := s.walk(path)

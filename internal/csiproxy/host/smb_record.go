@@ -15,21 +15,22 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// smbRecord is what Windows does not report of a mapping: the user that it was made
-// for, and its holders. It has no password, only what proves one: only an
-// administrator of the machine can read it.
+// smbRecord is the state of a mapping that Windows does not report: its user and its
+// holders. It has no password, only a hash that proves one; only administrators of the
+// machine can read it.
 type smbRecord struct {
 	Share    string // \\server\share
 	Username string
 	Salt     []byte
 	Rounds   int
 	Proof    []byte // PBKDF2-HMAC-SHA256 of the password
-	Privacy  bool   // it was asked for
-	// Made is set once the mapping was seen. Without it the mapping that is there
-	// may be an older one.
+	Privacy  bool   // encryption was required
+	// Made is set once the mapping was seen. Without it, an existing mapping may be an
+	// older one.
 	Made bool
-	// Holders are the links of those who use the mapping, and "" for all that have
-	// none: a repeated call and a second caller look alike there.
+	// Holders are the links of the mounts that use the mapping, and one "" for all
+	// mounts without a link: a repeated call of such a mount cannot be told from a second
+	// mount.
 	Holders []string
 }
 
@@ -44,7 +45,7 @@ func smbRecordName(share string) string {
 	return "smb-" + hex.EncodeToString(sum[:16])
 }
 
-// newSMBRecord is that of a mapping which is about to be made.
+// newSMBRecord returns the record of a mapping that is about to be made.
 func (p *proofs) newSMBRecord(share string, mount api.SMBMount, privacy bool, holders []string) (smbRecord, error) {
 	r := smbRecord{
 		Share: share, Username: mount.Username, Salt: make([]byte, saltLength), Rounds: p.rounds, Privacy: privacy,
@@ -78,8 +79,8 @@ func (r *smbRecord) add(local string) {
 	}
 }
 
-// drops removes a holder.
-func (r *smbRecord) drops(local string) {
+// drop removes a holder.
+func (r *smbRecord) drop(local string) {
 	r.Holders = slices.DeleteFunc(r.Holders, func(h string) bool { return strings.EqualFold(h, local) })
 }
 
@@ -88,9 +89,8 @@ func (r smbRecord) others(local string) bool {
 	return slices.ContainsFunc(r.Holders, func(h string) bool { return !strings.EqualFold(h, local) })
 }
 
-// proofs remember, for this process, which passwords were compared with which
-// proofs: the slow hash is computed once for each mapping, not for each mount. It
-// keeps keyed digests only.
+// proofs cache, for this process, the passwords that matched a record: the slow hash is
+// computed once for each mapping, not for each mount. The cache has keyed digests only.
 type proofs struct {
 	rounds int
 	key    [32]byte
@@ -111,7 +111,7 @@ func (p *proofs) digest(password api.Secret, r smbRecord) [sha256.Size]byte {
 	return [sha256.Size]byte(mac.Sum(nil))
 }
 
-// proven reports whether a password is the one of a record.
+// proven reports whether a password is that of a record.
 func (p *proofs) proven(password api.Secret, r smbRecord) (bool, error) {
 	if r.Rounds <= 0 || len(r.Salt) == 0 || len(r.Proof) != proofLength {
 		return false, nil

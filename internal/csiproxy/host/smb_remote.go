@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	maxRemote   = 260 // characters of a path, as at the rest of the API
+	maxRemote   = 260 // characters of a path, as in the rest of the API
 	maxShare    = 80  // MS-SRVS, 2.2.4.22: NNLEN
 	maxUsername = 256
 	maxPassword = 512
 	// neverInRemote are the characters that no path has ([MS-FSCC] 2.1.5), apart from
-	// the separators. Which others a share's name may have, its server knows.
+	// the separators. A server may reject others in a share's name.
 	neverInRemote = "\":|<>?*"
 )
 
@@ -53,7 +53,8 @@ func parseRemote(text string) (remote, error) {
 	if !isHostName(server) {
 		return invalid(fmt.Sprintf("%q is not a server", server))
 	}
-	if len(share) > maxShare || share == "pipe" || share == "mailslot" || share == "ipc$" { // those are not files, whatever the server
+	// These three are not directories of files on any server.
+	if len(share) > maxShare || share == "pipe" || share == "mailslot" || share == "ipc$" {
 		return invalid(fmt.Sprintf("%q is not a share", share))
 	}
 	return remote{server, share, strings.Join(names[2:], `\`)}, nil
@@ -70,8 +71,8 @@ func (r remote) String() string {
 	return r.root() + `\` + r.below
 }
 
-// linkTarget is what a link leads to: without the last backslash container
-// runtimes do not follow it.
+// linkTarget is the target of a link. Container runtimes follow it only with the last
+// backslash.
 func (r remote) linkTarget() string { return r.String() + `\` }
 
 // checkSMBUser checks credentials; its errors contain none of them. An empty user

@@ -6,10 +6,11 @@ import (
 	"sync"
 )
 
-// storage is what the groups about disks, volumes, shares and services share.
+// storage is the state that the groups about disks, volumes, shares and services
+// share.
 type storage struct {
 	records *records
-	rescans once
+	rescans *freshCall
 	proofs  *proofs
 	numbers numbers
 	formats counts
@@ -20,45 +21,33 @@ func newStorage(options Options, logger *slog.Logger) (*storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &storage{records: records, proofs: newProofs()}, nil
+	return &storage{records: records, rescans: &freshCall{logger: logger}, proofs: newProofs()}, nil
 }
 
-// numbers are those that disk interfaces had when they last answered: only to
-// list a disk that does not answer now.
-type numbers struct {
-	mu     sync.Mutex
-	byPath map[string]uint32
-}
+// numbers are the disk numbers that disk interfaces had when they last answered.
+// They serve only to list a disk that does not answer now.
+type numbers struct{ byPath sync.Map }
 
-func (n *numbers) learn(path string, number uint32) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.byPath == nil {
-		n.byPath = map[string]uint32{}
-	}
-	n.byPath[path] = number
-}
+func (n *numbers) learn(path string, number uint32) { n.byPath.Store(path, number) }
 
 func (n *numbers) of(path string) (uint32, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	number, known := n.byPath[path]
+	value, _ := n.byPath.Load(path)
+	number, known := value.(uint32)
 	return number, known
 }
 
 // keep forgets the interfaces that no longer exist.
 func (n *numbers) keep(paths []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for path := range n.byPath {
-		if !slices.Contains(paths, path) {
-			delete(n.byPath, path)
+	n.byPath.Range(func(path, _ any) bool {
+		if !slices.ContainsFunc(paths, func(p string) bool { return p == path }) {
+			n.byPath.Delete(path)
 		}
-	}
+		return true
+	})
 }
 
-// counts are how many formats of each volume this process has finished: who
-// waited for one learns by them that it happened meanwhile.
+// counts are how many formats of each volume this process has finished. A call that
+// waited for another format learns from them that it happened.
 type counts struct {
 	mu sync.Mutex
 	of map[string]int

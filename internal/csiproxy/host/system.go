@@ -45,7 +45,7 @@ func (s system) known(name string) (string, error) {
 			return n, nil
 		}
 	}
-	return "", fmt.Errorf("%w: service %.100q is none that this proxy may work with; those are %s",
+	return "", fmt.Errorf("%w: service %.100q is not one that this proxy may manage; those are %s",
 		backend.ErrNotFound, name, strings.Join(names, ", "))
 }
 
@@ -92,10 +92,10 @@ func (h *Host) startService(ctx context.Context, name string) error {
 	return err
 }
 
-// runService asks the service to start until it runs; one that is on its way down
-// can be asked only when it is there.
+// runService starts the service once and waits until it runs. A service that is stopping
+// can be started only after it has stopped.
 func (h *Host) runService(ctx context.Context, name string) error {
-	asked := false
+	requested := false
 	var last api.Service
 	runs, err := poll(ctx, serviceLimit, func() (_ bool, err error) {
 		if last, err = h.queryService(name); err != nil {
@@ -108,10 +108,10 @@ func (h *Host) runService(ctx context.Context, name string) error {
 			return false, nil
 		case last.StartType == serviceDisabled:
 			return false, fmt.Errorf("%w: service %s is disabled; enable it: %w", backend.ErrPrecondition, name, win32.ErrorServiceDisabled)
-		case asked:
+		case requested:
 			return false, fmt.Errorf("%w: service %s stopped again right after its start; see the event log", backend.ErrUnavailable, name)
 		}
-		asked = true
+		requested = true
 		err = h.machine.Services.Start(name)
 		if isErrno(err, win32.ErrorServiceAlreadyRunning) {
 			err = nil
@@ -125,7 +125,7 @@ func (h *Host) runService(ctx context.Context, name string) error {
 }
 
 // StopService returns when the service has stopped. With force, it first stops the
-// running services that depend on it; without, these are an error.
+// running services that depend on it; without force, they are an error.
 func (s system) StopService(ctx context.Context, name string, force bool) error {
 	name, err := s.known(name)
 	if err != nil {
@@ -137,11 +137,13 @@ func (s system) StopService(ctx context.Context, name string, force bool) error 
 	return err
 }
 
-// stop stops a service; above are those that it is stopped for.
+// stop stops a service; above are the services on which it depends and for which it is
+// stopped.
 func (s system) stop(ctx context.Context, name string, force bool, above []string) error {
 	for _, n := range above {
 		if strings.EqualFold(n, name) {
-			return fmt.Errorf("%w: services need each other in a circle: %s", backend.ErrPrecondition, strings.Join(append(above, name), ", "))
+			return fmt.Errorf("%w: services depend on each other in a circle: %s",
+				backend.ErrPrecondition, strings.Join(append(above, name), ", "))
 		}
 	}
 	service, err := s.queryService(name)
@@ -150,10 +152,10 @@ func (s system) stop(ctx context.Context, name string, force bool, above []strin
 	}
 	dependents, err := s.machine.Services.Dependents(name)
 	if err != nil {
-		return failed(err, "ask which services need %s", name)
+		return failed(err, "list the services that depend on %s", name)
 	}
 	if len(dependents) > 0 && !force {
-		return fmt.Errorf("%w: %s need service %s, so it is stopped with force only: %w",
+		return fmt.Errorf("%w: %s depend on service %s, so it is stopped with force only: %w",
 			backend.ErrPrecondition, strings.Join(dependents, ", "), name, win32.ErrorDependentServicesRunning)
 	}
 	for _, dependent := range dependents {
@@ -165,16 +167,16 @@ func (s system) stop(ctx context.Context, name string, force bool, above []strin
 }
 
 func (s system) stopOne(ctx context.Context, name string) error {
-	asked := false
+	requested := false
 	stopped, err := poll(ctx, serviceLimit, func() (bool, error) {
 		service, err := s.queryService(name)
 		if err != nil || service.Status == serviceStopped {
 			return err == nil, err
 		}
-		if asked || service.Status == serviceStartPending || service.Status == serviceStopPending {
+		if requested || service.Status == serviceStartPending || service.Status == serviceStopPending {
 			return false, nil
 		}
-		asked = true
+		requested = true
 		err = s.machine.Services.Stop(name)
 		if isErrno(err, win32.ErrorServiceNotActive) {
 			err = nil

@@ -10,14 +10,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// mountTarget is a directory that a volume is mounted at, or may be. It and the
-// directory above are held open until close, so that Windows' calls, which take
-// the path, mean what was checked.
+// mountTarget is a directory at which a volume is mounted, or may be. It and the
+// directory above stay open until close, so that Windows' calls, which take the path,
+// work on the directory that was checked.
 type mountTarget struct {
 	// directory is the path for Windows' calls, with the last backslash.
 	directory string
-	// volume is what is mounted there, in the spelling of win32.ParseVolumeName; ""
-	// when nothing is.
+	// volume is mounted there, in the spelling of win32.ParseVolumeName; "" if none is.
 	volume string
 
 	walk *walk
@@ -25,11 +24,11 @@ type mountTarget struct {
 	dir  win32.Directory // itself, unless something is mounted there
 }
 
-// mountTarget checks the path of a mount. ErrInvalid for a root, ErrNotFound when
-// nothing is there, ErrPrecondition for a file or a link.
+// mountTarget checks the path of a mount. ErrInvalid for a root, ErrNotFound for a
+// missing directory, ErrPrecondition for a file or a link.
 func (h *Host) mountTarget(ctx context.Context, path paths.Path) (*mountTarget, error) {
 	if h.rules.HoldsRoot(path) {
-		return nil, fmt.Errorf("%w: %s is, or contains, a directory that this proxy works in, so nothing is mounted there; "+
+		return nil, fmt.Errorf("%w: %s is, or contains, a root directory of csi-proxy, at which it mounts no volume; "+
 			"give a path below it", backend.ErrInvalid, path)
 	}
 	w, err := h.walk(path)
@@ -68,29 +67,29 @@ func (t *mountTarget) open() error {
 	return err
 }
 
-// mounted reads which volume is there now, "" for none: what a mount or unmount is
-// to be compared with afterwards.
+// mounted reads which volume is mounted now, "" for none: it reads back a mount or an
+// unmount.
 func (t *mountTarget) mounted() (string, error) {
 	link, err := readReparse(t.walk.dir, t.name)
 	switch {
 	case isErrno(err, win32.ErrorNotAReparsePoint):
 		return "", nil
 	case err != nil:
-		return "", failed(err, "read what is mounted at %s", t.directory)
+		return "", failed(err, "read which volume is mounted at %s", t.directory)
 	case !link.IsVolume():
 		return "", nil
 	}
 	return t.walk.host.mountedAt(t.walk.child(t.name), link)
 }
 
-// ready reports whether a volume can be mounted: nil for an empty directory on the
-// machine's own disk, ErrPrecondition for any other.
+// ready returns nil if a volume can be mounted: at an empty directory on the machine's
+// own disk. It is ErrPrecondition for any other.
 func (t *mountTarget) ready() error {
 	if t.volume != "" {
 		return fmt.Errorf("%w: the volume %s is mounted at %s; unmount it first", backend.ErrPrecondition, t.volume, t.directory)
 	}
 	if t.walk.volume != "" {
-		return fmt.Errorf("%w: %s lies within the mounted volume %s; choose a directory of the machine's own",
+		return fmt.Errorf("%w: %s lies within the mounted volume %s; choose a directory on the machine's own disk",
 			backend.ErrPrecondition, t.directory, t.walk.volume)
 	}
 	entries, err := t.dir.List()

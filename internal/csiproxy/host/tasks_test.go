@@ -39,14 +39,11 @@ func TestOperate_letsTheSecondOfAKeyWaitInTheOrderOfArrival(t *testing.T) {
 		if fmt.Sprint(order) != "[0 1 2 3 4 5 6 7 8 9]" {
 			t.Error(order)
 		}
-		if len(work.gates) != 0 {
-			t.Errorf("%d gates are left", len(work.gates))
-		}
 	})
 }
 
 // The caller is answered when its context ends; the key stays locked until the call
-// of Windows is over.
+// of Windows returns.
 func TestOperate_answersACallerThatLeavesAndKeepsTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		work, release := quiet(), make(chan struct{})
@@ -97,7 +94,7 @@ func TestAsk_boundsTheThreadsThatOneDeadDiskKeeps(t *testing.T) {
 	})
 }
 
-func TestGlance_waitsOnceForADeadDiskAndThenNoMore(t *testing.T) {
+func TestAskBounded_waitsOnceForADeadDiskAndThenNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		work, release := quiet(), make(chan struct{})
 		start := time.Now()
@@ -126,7 +123,7 @@ func TestOperate_makesAPanicAnError(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := operate(t.Context(), work, []string{"k"}, func(context.Context) (int, error) { return 1, nil }); err != nil {
-		t.Error("the key is still taken:", err)
+		t.Error("the key is still locked:", err)
 	}
 }
 
@@ -153,29 +150,42 @@ func TestPoll_endsWithSuccessTimeErrorOrContext(t *testing.T) {
 	})
 }
 
-// Sixty-four rescans at once are two: the one under way, and one that begins
-// after all of them were asked for.
-func TestOnce_sharesTheLookThatBeginsAfterTheCall(t *testing.T) {
+// Callers that come during a run share one run that begins after their calls.
+func TestFreshCall_sharesTheRunThatBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
-			o       once
-			looks   atomic.Int32
-			release = make(chan struct{})
-			done    atomic.Int32
+			shared     = freshCall{logger: slog.New(slog.DiscardHandler)}
+			runs, done atomic.Int32
+			release    = make(chan struct{})
 		)
-		look := func() error { looks.Add(1); <-release; return nil }
-		for range 64 {
-			go func() {
-				if err := o.do(t.Context(), look); err == nil {
-					done.Add(1)
-				}
-			}()
+		call := func() {
+			if err := shared.do(t.Context(), func() error { runs.Add(1); <-release; return nil }); err == nil {
+				done.Add(1)
+			}
+		}
+		go call()
+		synctest.Wait()
+		for range 63 {
+			go call()
 		}
 		synctest.Wait()
 		close(release)
 		synctest.Wait()
-		if looks.Load() != 2 || done.Load() != 64 {
-			t.Errorf("%d looks for %d callers", looks.Load(), done.Load())
+		if runs.Load() != 2 || done.Load() != 64 {
+			t.Errorf("%d runs for %d callers", runs.Load(), done.Load())
 		}
+	})
+}
+
+func TestFreshCall_endsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := freshCall{logger: slog.New(slog.DiscardHandler)}
+		release := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := shared.do(ctx, func() error { <-release; return nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		close(release)
 	})
 }

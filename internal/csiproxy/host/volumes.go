@@ -14,8 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// volumeLimit is how long a partition's volume is waited for. Windows makes it
-// known within seconds.
+// volumeLimit bounds the wait for a partition's volume. Windows lists it within seconds.
 const volumeLimit = 30 * time.Second
 
 func volumeKey(name string) string { return "volume " + name }
@@ -42,8 +41,8 @@ func (h *Host) extentsOf(name string) (win32.VolumeDiskExtents, error) {
 	})
 }
 
-// whole returns the extent of a volume that has one extent on one disk, as all
-// that this proxy makes do.
+// whole returns the extent of a volume that has one extent on one disk, as all volumes
+// do that this proxy makes.
 func (h *Host) whole(name string) (win32.DiskExtent, error) {
 	extents, err := h.extentsOf(name)
 	if err != nil {
@@ -51,11 +50,11 @@ func (h *Host) whole(name string) (win32.DiskExtent, error) {
 	}
 	switch len(extents) {
 	case 0:
-		return win32.DiskExtent{}, fmt.Errorf("%w: volume %s is on no disk", backend.ErrPrecondition, name)
+		return win32.DiskExtent{}, fmt.Errorf("%w: volume %s has no extent on a disk", backend.ErrPrecondition, name)
 	case 1:
 		return extents[0], nil
 	}
-	return win32.DiskExtent{}, fmt.Errorf("%w: volume %s is spanned over %d stretches of disks, and one is allowed",
+	return win32.DiskExtent{}, fmt.Errorf("%w: volume %s is spanned over %d extents; only volumes with one extent are supported",
 		backend.ErrPrecondition, name, len(extents))
 }
 
@@ -65,9 +64,9 @@ type found struct {
 	at   win32.DiskExtent
 }
 
-// volumesOn are the volumes that have a part on a disk, by where it begins. One
-// that does not answer is left out: it is another disk's, or its own disk does not
-// answer either.
+// volumesOn returns the volumes that have an extent on a disk, by its offset. A volume
+// that does not answer is left out: it is another disk's, or its disk does not answer
+// either.
 func (h *Host) volumesOn(ctx context.Context, disk uint32) ([]found, error) {
 	on, _, err := h.findVolumes(ctx, disk)
 	return on, err
@@ -89,7 +88,7 @@ func (h *Host) findVolumes(ctx context.Context, disk uint32) (on []found, silent
 		})
 		if err != nil {
 			h.logger.Debug("the location of a volume is unknown", "volume", name, "error", err)
-			if !errors.Is(err, backend.ErrNotFound) { // it is not just gone
+			if !errors.Is(err, backend.ErrNotFound) { // it still exists
 				mu.Lock()
 				defer mu.Unlock()
 				silent = append(silent, name)
@@ -127,7 +126,7 @@ func (h *Host) volumeAt(ctx context.Context, disk uint32, offset int64) (string,
 	return name, nil
 }
 
-// canonical returns a volume's name in the spelling that callers get.
+// canonical returns a volume's name in the spelling of responses.
 func canonical(name string) (string, error) {
 	parsed, err := win32.ParseVolumeName(name)
 	if err != nil {
@@ -153,8 +152,8 @@ func (h *Host) partitionsOf(ctx context.Context, disk uint32) (win32.DriveLayout
 	return layout, online, nil
 }
 
-// OnDisk waits until each partition of a kind that Windows makes volumes of has
-// its volume: a caller who has just partitioned the disk counts on one.
+// OnDisk waits until each partition for which Windows makes a volume has it: a caller
+// that has just partitioned the disk needs the volume.
 func (v volumes) OnDisk(ctx context.Context, disk, partition uint32) ([]string, error) {
 	layout, online, err := v.partitionsOf(ctx, disk)
 	if err != nil {
@@ -186,7 +185,7 @@ func (v volumes) OnDisk(ctx context.Context, disk, partition uint32) ([]string, 
 	return names, nil
 }
 
-// match returns the volumes of partitions, and whether none is missing.
+// match returns the volumes of partitions, and reports whether all are listed.
 func match(on []found, parts []win32.Partition) (names []string, all bool, err error) {
 	all = true
 	for _, p := range parts {
@@ -204,7 +203,7 @@ func match(on []found, parts []win32.Partition) (names []string, all bool, err e
 	return names, all, nil
 }
 
-// about inspects one volume that a caller names.
+// about runs a query on the volume that a caller names.
 func about[T any](ctx context.Context, v volumes, volumeID string, do func(name string) (T, error)) (T, error) {
 	name, err := win32.ParseVolumeName(volumeID)
 	if err != nil {
@@ -214,9 +213,9 @@ func about[T any](ctx context.Context, v volumes, volumeID string, do func(name 
 	return ask(ctx, v.tasks, volumeKey(name), func(context.Context) (T, error) { return do(name) })
 }
 
-// FileSystem returns the name that Windows has for it. One that a format of ours
-// left half-made, and that Windows calls damaged, is still raw: the caller
-// is to format it, and Format inspects it before it does.
+// FileSystem returns the name by Windows of the filesystem. After an interrupted Format
+// Windows may report a damaged one. FileSystem calls that volume raw, so that the caller
+// repeats Format, which inspects the blocks.
 func (v volumes) FileSystem(ctx context.Context, volumeID string) (string, error) {
 	return about(ctx, v, volumeID, func(name string) (string, error) {
 		found, err := v.filesystemOf(name)
@@ -239,24 +238,24 @@ func (h *Host) filesystemOf(name string) (string, error) {
 	if err != nil {
 		return "", failed(err, "inspect the filesystem of volume %s", name)
 	}
-	if info.FileSystem == "RAW" { // what some versions answer for a volume on an unusual device
+	if info.FileSystem == "RAW" { // by some versions, for a volume on an unusual device
 		return "", nil
 	}
 	return info.FileSystem, nil
 }
 
-// Stats counts what is free for everybody, quotas aside.
+// Stats ignores quotas.
 func (v volumes) Stats(ctx context.Context, volumeID string) (api.VolumeStats, error) {
 	return about(ctx, v, volumeID, func(name string) (api.VolumeStats, error) {
 		space, err := v.machine.Volumes.FreeSpace(name)
 		if err != nil {
-			return api.VolumeStats{}, failed(err, "ask for the space of volume %s", name)
+			return api.VolumeStats{}, failed(err, "read the free space of volume %s", name)
 		}
 		return api.VolumeStats{Total: int64(space.Total), Used: int64(space.Total - min(space.Free, space.Total))}, nil
 	})
 }
 
-// DiskOf asks the volume, wherever it is mounted: drivers ask it after they have
+// DiskOf works for a volume that is not mounted, too: drivers call it after they have
 // unmounted.
 func (v volumes) DiskOf(ctx context.Context, volumeID string) (uint32, error) {
 	extent, err := about(ctx, v, volumeID, v.whole)
@@ -275,9 +274,8 @@ func (h *Host) flushVolume(name string) error {
 	return err
 }
 
-// change runs an operation on a volume while it alone works on the volume and on
-// the disks that it lies on. A volume that is on none any more has its own name
-// only.
+// change runs an operation with the volume, its disks and the other keys locked. For a
+// volume whose disks are gone it locks the volume only.
 func (v volumes) change(ctx context.Context, volumeID string, more []string, do func(ctx context.Context, name string) error) error {
 	name, err := win32.ParseVolumeName(volumeID)
 	if err != nil {

@@ -10,16 +10,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// recogniseLimit is how long Windows gets to recognise a new filesystem.
+// recogniseLimit bounds the time in which Windows must recognise a new filesystem.
 const recogniseLimit = 5 * time.Second
 
-// ntfsName is the only filesystem that is made here.
+// ntfsName is the only filesystem that Format makes.
 const ntfsName = "NTFS"
 
-// begunFormat is the intent record of a format: which stretch of which disk was
-// positively blank when the format of it began. All of it must be the same when
-// the format is to be finished, as a volume's name alone could come to stand for
-// another disk.
+// begunFormat is the intent of a format: it identifies the stretch of a disk that was
+// positively blank when its format began. All of it must match when a repeated call
+// completes the format: a volume's name alone may belong to another disk by then.
 type begunFormat struct {
 	Volume            string
 	Page83, Serial    string
@@ -31,21 +30,19 @@ func formatRecord(volume string) string {
 	return "format-" + strings.Trim(strings.TrimPrefix(volume, `\\?\Volume`), `{}\`)
 }
 
-// Format makes an NTFS on a volume that Windows calls raw and whose blocks were
-// read and are blank, where a format may have been; any other is refused, whichever caller
-// asks.
+// Format makes an NTFS on a volume that Windows calls raw, after it has read all ranges
+// that can contain a signature and found them blank. It rejects any other volume.
 //
-// A format that died midway leaves blocks that are not blank, which would be
-// refused for ever. So before the first block is written a record says that this
-// stretch of this disk was blank; it goes when the filesystem has been read back.
-// With the record a repeated call formats again, if the volume is still raw, the
-// stretch is the same, and what is on it can only be what NTFS' own format left:
-// data that came there meanwhile, by whatever way, is refused as before. A volume
-// that Windows recognises is never formatted again, with a record or without:
-// then the earlier format has come to its end.
+// An interrupted format leaves blocks that are not blank, so that every repeated call
+// would be rejected. Therefore Format writes an intent before the first block: this
+// stretch of this disk was blank. It removes the intent when it has read the filesystem
+// back. With an intent, a repeated call formats again if the volume is still raw, the
+// stretch is the same, and its content can only be that of an interrupted format of
+// NTFS. It rejects any other data. It never formats a volume whose filesystem Windows
+// recognises: then the earlier format is complete.
 //
-// A call that waits while another formats the volume gets that one's success: it
-// is the same call repeated, by a caller whose deadline passed first.
+// A call that waited while another call formatted the volume returns success: it is the
+// same call, repeated by a caller whose deadline had passed.
 func (v volumes) Format(ctx context.Context, volumeID, fileSystem string) error {
 	if fileSystem != "" && !strings.EqualFold(fileSystem, ntfsName) {
 		return fmt.Errorf("%w: filesystem %.50q; volumes are formatted with %s only", backend.ErrInvalid, fileSystem, ntfsName)
@@ -89,7 +86,7 @@ func (v volumes) format(ctx context.Context, name string, before int) error {
 	if err != nil {
 		return err
 	}
-	if half { // or whole, and not recognised yet
+	if half { // or complete, and not recognised yet
 		made, err := v.recognised(ctx, name)
 		if err != nil {
 			return err
@@ -113,7 +110,7 @@ func (v volumes) makeFilesystem(ctx context.Context, name string) error {
 	var failure error
 	listed, err := poll(ctx, volumeLimit, func() (bool, error) {
 		if made, err := v.filesystemOf(name); err == nil && made != "" {
-			failure = nil // what an earlier format has made is recognised now
+			failure = nil // Windows recognises the result of an earlier format now
 			return true, nil
 		}
 		failure = v.machine.Volumes.Format(ctx, name, win32.FormatRequest{FileSystem: ntfsName})
@@ -129,14 +126,14 @@ func (v volumes) makeFilesystem(ctx context.Context, name string) error {
 	return failed(failure, "make %s", ntfsName)
 }
 
-// isRecorded reports whether a format of this very stretch has begun.
+// isRecorded reports whether an intent to format this stretch exists.
 func (v volumes) isRecorded(name string, now begunFormat) (bool, error) {
 	var earlier begunFormat
 	begun, err := v.records.read(formatRecord(name), &earlier)
 	return begun && earlier == now, err
 }
 
-// hasBegun is isRecorded for a volume as it is.
+// hasBegun is isRecorded for the stretch that a volume is on now.
 func (v volumes) hasBegun(name string) (bool, error) {
 	extent, err := v.whole(name)
 	if err != nil {
@@ -149,8 +146,8 @@ func (v volumes) hasBegun(name string) (bool, error) {
 	return v.isRecorded(name, stretch)
 }
 
-// recognised is the filesystem that Windows recognises within the time that it gets
-// for a new one; "" for none, and for one that it calls damaged.
+// recognised returns the filesystem that Windows recognises within recogniseLimit; "" for
+// none, and for a damaged one.
 func (v volumes) recognised(ctx context.Context, name string) (string, error) {
 	var now string
 	_, err := poll(ctx, recogniseLimit, func() (_ bool, err error) {
@@ -163,8 +160,11 @@ func (v volumes) recognised(ctx context.Context, name string) (string, error) {
 	return now, err
 }
 
-// mayFormat reads the volume's blocks. half is for what a format of ours has left.
-func (v volumes) mayFormat(ctx context.Context, name string, extent win32.DiskExtent, sector int64, begun bool) (half bool, err error) {
+// mayFormat reads the volume's blocks and rejects content that must not be overwritten.
+// half reports the content of an interrupted format.
+func (v volumes) mayFormat(
+	ctx context.Context, name string, extent win32.DiskExtent, sector int64, begun bool,
+) (half bool, err error) {
 	content, err := withVolume(v.Host, name, win32.Read, func(device win32.Device) (content, error) {
 		return readContent(ctx, device, stretch{0, extent.Length}, sector)
 	})
@@ -179,8 +179,8 @@ func (v volumes) mayFormat(ctx context.Context, name string, extent win32.DiskEx
 		backend.ErrPrecondition, content)
 }
 
-// formatted reads back what a format made, once Windows recognises it, and forgets
-// that the format had begun.
+// formatted reads back the new filesystem, once Windows recognises it, and removes the
+// intent.
 func (v volumes) formatted(ctx context.Context, name string, extent win32.DiskExtent) error {
 	now, err := v.recognised(ctx, name)
 	if err != nil {
@@ -232,7 +232,8 @@ func (v volumes) identify(name string, extent win32.DiskExtent) (begunFormat, in
 		}
 		p, found := partitionAt(layout, extent.Offset)
 		if !found {
-			return struct{}{}, fmt.Errorf("%w: no partition begins at byte %d, where the volume does", backend.ErrPrecondition, extent.Offset)
+			return struct{}{}, fmt.Errorf("%w: no partition begins at byte %d, where the volume begins",
+				backend.ErrPrecondition, extent.Offset)
 		}
 		id.Partition = p.ID.String()
 		return struct{}{}, nil

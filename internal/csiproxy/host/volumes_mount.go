@@ -46,12 +46,12 @@ func (v volumes) mount(ctx context.Context, name string, at paths.Path) error {
 	if err != nil && !isErrno(err, win32.ErrorDirNotEmpty) {
 		return failed(err, "SetVolumeMountPointW")
 	}
-	now, lookErr := target.mounted()
+	now, readErr := target.mounted()
 	switch {
-	case lookErr != nil:
-		return lookErr
+	case readErr != nil:
+		return readErr
 	case same(now, name):
-		return nil // also when another call was faster
+		return nil // perhaps mounted by another call
 	case err != nil && now == "":
 		return failed(err, "SetVolumeMountPointW")
 	case err != nil:
@@ -60,9 +60,9 @@ func (v volumes) mount(ctx context.Context, name string, at paths.Path) error {
 	return fmt.Errorf("SetVolumeMountPointW answered success, but %q is mounted there", now)
 }
 
-// mountable rejects a volume that could not be used once it is mounted. A caller
-// mounts after it has formatted, so the record of an unfinished format ends here,
-// before the first file is written.
+// mountable rejects a volume without a filesystem. It removes the intent of a format
+// before the first file is written: a caller mounts only a volume whose format is
+// complete.
 func (v volumes) mountable(name string) error {
 	fileSystem, err := v.filesystemOf(name)
 	if err != nil {
@@ -74,7 +74,7 @@ func (v volumes) mountable(name string) error {
 	return v.records.remove(formatRecord(name))
 }
 
-// same compares the names of volumes as Windows does.
+// same reports whether two names are those of one volume, as Windows compares them.
 func same(a, b string) bool {
 	return strings.EqualFold(strings.TrimSuffix(a, `\`), strings.TrimSuffix(b, `\`)) && a != ""
 }
@@ -107,7 +107,7 @@ func (v volumes) unmount(ctx context.Context, name string, at paths.Path) error 
 	case target.volume == "":
 		return nil
 	case !same(target.volume, name):
-		return fmt.Errorf("%w: the volume %s is mounted there, and stays", backend.ErrPrecondition, target.volume)
+		return fmt.Errorf("%w: the volume %s is mounted there, and stays mounted", backend.ErrPrecondition, target.volume)
 	}
 	if err := v.flushVolume(name); err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return fmt.Errorf("flush: %w", err)

@@ -10,16 +10,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// tableLimit is how long Windows gets to move a GPT's end to a disk's new end.
+// tableLimit bounds the time in which Windows must move a GPT's end to a disk's new end.
 const tableLimit = 5 * time.Second
 
-// Resize grows the partition, then the filesystem in it, by any amount of at least
-// a cluster, and by exactly what was asked for or an error. A crash between
-// the two leaves a filesystem that is smaller than its partition: that is looked
-// for first, and finished by itself.
+// Resize grows the partition, then the filesystem in it, to the size that the caller
+// gave, in whole clusters; otherwise it returns an error. After a crash between the two
+// the filesystem is smaller than its partition: the next Resize grows it, even if the
+// partition need not grow.
 func (v volumes) Resize(ctx context.Context, volumeID string, size int64) (int64, error) {
 	if size < 0 {
-		return 0, fmt.Errorf("%w: a size of %d bytes; give 0 for all there is, or more", backend.ErrInvalid, size)
+		return 0, fmt.Errorf("%w: a size of %d bytes; give 0 for all space, or more", backend.ErrInvalid, size)
 	}
 	var total int64
 	err := v.change(ctx, volumeID, nil, func(ctx context.Context, name string) (err error) {
@@ -46,7 +46,7 @@ func (v volumes) resize(ctx context.Context, name string, size int64) (int64, er
 	length, err := withDisk(v.Host, extent.Disk, win32.ReadWrite, func(device win32.Device) (int64, error) {
 		// Before the disk was open, its number could become another's.
 		if now, err := v.whole(name); err != nil || now != extent {
-			return 0, errors.Join(fmt.Errorf("%w: the volume's disk went meanwhile; repeat the call", backend.ErrUnavailable), err)
+			return 0, errors.Join(fmt.Errorf("%w: the volume's disk changed meanwhile; repeat the call", backend.ErrUnavailable), err)
 		}
 		return growPartition(ctx, device, extent.Offset, ntfs, size)
 	})
@@ -58,12 +58,12 @@ func (v volumes) resize(ctx context.Context, name string, size int64) (int64, er
 	}
 	space, err := v.machine.Volumes.FreeSpace(name)
 	if err != nil {
-		return 0, failed(err, "ask for its space")
+		return 0, failed(err, "read its free space")
 	}
 	return int64(space.Total), nil
 }
 
-// growable is NTFS' own account of the volume; other filesystems do not grow here.
+// growable returns the data of NTFS about the volume; other filesystems do not grow.
 func (v volumes) growable(name string) (win32.NTFSVolumeData, error) {
 	fileSystem, err := v.filesystemOf(name)
 	if err != nil {
@@ -75,9 +75,11 @@ func (v volumes) growable(name string) (win32.NTFSVolumeData, error) {
 	return v.ntfsOf(name)
 }
 
-// growPartition returns the partition's length after all.
-func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs win32.NTFSVolumeData, desired int64) (int64, error) {
-	plan, err := lookToGrow(ctx, device)
+// growPartition returns the partition's new length.
+func growPartition(
+	ctx context.Context, device win32.Device, offset int64, ntfs win32.NTFSVolumeData, desired int64,
+) (int64, error) {
+	plan, err := inspectForGrowth(ctx, device)
 	if err != nil {
 		return 0, err
 	}
@@ -106,15 +108,15 @@ func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs 
 	}
 	after, found := partitionAt(layout, offset)
 	if !found || after.Length < before.Length+bytes {
-		return 0, fmt.Errorf("%v answered success, but the partition has %d bytes; it had %d and was to get %d more",
+		return 0, fmt.Errorf("%v answered success, but the partition has %d bytes; it had %d and should have %d more",
 			win32.IoctlDiskGrowPartition, after.Length, before.Length, bytes)
 	}
 	return after.Length, nil
 }
 
-// updateDriveSize makes Windows read a disk's size for its partition table as well:
-// IOCTL_DISK_UPDATE_PROPERTIES alone need not move the end of a GPT. A driver that
-// does not know the code has no such state.
+// updateDriveSize makes Windows read a disk's size for its partition table too:
+// IOCTL_DISK_UPDATE_PROPERTIES alone may not move the end of a GPT. A driver that does
+// not know the code keeps no such state.
 func updateDriveSize(device win32.Device) error {
 	_, err := device.Control(win32.IoctlDiskUpdateDriveSize, nil, make([]byte, win32.DiskGeometrySize))
 	if cannot(err) {
@@ -123,10 +125,10 @@ func updateDriveSize(device win32.Device) error {
 	return failed(err, "%v", win32.IoctlDiskUpdateDriveSize)
 }
 
-// lookToGrow makes Windows read the disk's size again and reads what a plan needs.
-// While the partition table ends where the disk once did, it asks Windows again: the
+// inspectForGrowth makes Windows read the disk's size, and returns the state for a plan.
+// It repeats that while the partition table ends where the disk ended before: the
 // partition manager moves the table's copy.
-func lookToGrow(ctx context.Context, device win32.Device) (growth, error) {
+func inspectForGrowth(ctx context.Context, device win32.Device) (growth, error) {
 	var g growth
 	_, err := poll(ctx, tableLimit, func() (bool, error) {
 		if err := updateDriveSize(device); err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// walk is a way down from a root, one handle at a time: each directory is opened
-// by its name in the handle of the one above and held until the next is, so
-// nothing that is renamed or replaced meanwhile leads elsewhere. That takes one call
-// for each directory and no inspection before it: opening reports what it is.
+// walk goes down from a root, one handle at a time. It opens each directory by its name
+// in the handle of the one above, which stays open until then, so that an entry that is
+// renamed or replaced meanwhile cannot lead elsewhere. Opening reports the kind of an
+// entry, so that each directory takes one call.
 type walk struct {
 	host   *Host
 	root   *root
 	dir    win32.Directory
-	own    bool     // dir is to be closed, as the root's is not
-	at     string   // where dir is, from the root's own final path
+	own    bool     // close closes dir, which is not the root's
+	at     string   // the path of dir, from the root's final path
 	volume string   // the mounted volume that dir lies on; "" for the root's
-	names  []string // below the root, that are still ahead
+	names  []string // of the path, below the root
 }
 
 func (h *Host) walk(path paths.Path) (*walk, error) {
@@ -50,7 +50,7 @@ func (w *walk) close() {
 // for errors.
 func (w *walk) child(name string) string { return w.at + `\` + name }
 
-// enter goes down into a directory.
+// enter goes down one level.
 func (w *walk) enter(name string) error {
 	next, err := w.dir.Open(name)
 	switch {
@@ -62,7 +62,7 @@ func (w *walk) enter(name string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: %s: %w", backend.ErrNotFound, w.child(name), err)
 	case errors.Is(err, win32.ErrorDirectory):
-		return fmt.Errorf("%w: %s is a file, so nothing is below it: %w", backend.ErrNotFound, w.child(name), err)
+		return fmt.Errorf("%w: %s is a file, not a directory: %w", backend.ErrNotFound, w.child(name), err)
 	default:
 		return failed(err, "open the directory %s", w.child(name))
 	}
@@ -70,12 +70,12 @@ func (w *walk) enter(name string) error {
 	return nil
 }
 
-// enterAll goes down several levels: at once if nothing is in the way, which
-// nearly always is so, else level by level to see what it is.
-// The names that are still ahead come with the error.
+// enterAll goes down several levels: in one call if no mounted folder is on the way, as
+// in nearly all cases, and otherwise level by level. With an error it returns the names
+// that it did not enter.
 func (w *walk) enterAll(ctx context.Context, names []string) (ahead []string, err error) {
-	if below, ok := w.dir.(win32.Below); ok && len(names) > 1 {
-		if next, err := below.OpenBelow(names); err == nil {
+	if len(names) > 1 {
+		if next, err := w.dir.Open(names...); err == nil {
 			w.step(next, w.child(strings.Join(names, `\`)))
 			return nil, nil
 		}
@@ -108,10 +108,10 @@ func (w *walk) toParent(ctx context.Context) (string, error) {
 	return w.names[last], ctx.Err()
 }
 
-// glimpse returns what is at a path without opening the directories to it. known is
-// false if that is impossible, as behind a mounted folder. For a missing entry the
+// glimpse returns the attributes of an entry without opening the directories to it. known
+// is false if that is impossible, as behind a mounted folder. For a missing entry the
 // error is ErrorFileNotFound or ErrorPathNotFound. It accesses only the root's own
-// volume, so it needs no goroutine of its own.
+// volume, so it runs in the caller's goroutine.
 func (h *Host) glimpse(path paths.Path) (info win32.FileInfo, known bool, err error) {
 	r, err := h.rootOf(path)
 	if err != nil {
@@ -122,33 +122,20 @@ func (h *Host) glimpse(path paths.Path) (info win32.FileInfo, known bool, err er
 		return info, false, err
 	}
 	defer r.release()
-	below, ok := dir.(win32.Below)
-	if !ok {
-		return info, false, nil
-	}
-	info, err = below.StatBelow(path.Components())
+	info, err = dir.Stat(path.Components()...)
 	return info, err == nil || errors.Is(err, fs.ErrNotExist), err
 }
 
-// attributes is Directory.Stat without the tag, which is not needed together with the
-// reparse data.
-func (w *walk) attributes(name string) (win32.FileInfo, error) {
-	if below, ok := w.dir.(win32.Below); ok {
-		return below.StatBelow([]string{name})
-	}
-	return w.dir.Stat(name)
-}
-
-// openVolume opens a mounted folder on the way, if it is one that this proxy may
-// have made; every other reparse point is refused.
+// openVolume opens a mounted folder on the way, if this proxy may have made it. It
+// rejects every other reparse point.
 //
-// A reparse point can be planted by any account that may write to a directory, with the
-// name of any volume in it. Whether it was mounted by an administrator, as this
-// proxy is, only Windows' mount manager knows, also after a restart: it names the
-// path among those of the volume. A volume that is mounted anywhere outside the
-// roots, as every one with a drive letter is, was not mounted by this proxy alone
-// and is not entered. The path of the opened handle is compared last, so that a
-// directory that has replaced the folder is not entered either.
+// Any account that may write to a directory can plant a reparse point with the name of
+// any volume. Only Windows' mount manager knows, also after a restart, whether an
+// administrator mounted the volume there: then it lists the path among those of the
+// volume. A volume that is also mounted outside the roots, as every volume with a drive
+// letter is, was not mounted by this proxy alone, and is not entered. The path of the
+// opened handle is compared last, so that a directory that replaced the folder is not
+// entered either.
 func (w *walk) openVolume(name string) (win32.Directory, error) {
 	at := w.child(name)
 	link, err := readReparse(w.dir, name)
@@ -180,19 +167,20 @@ func (w *walk) openVolume(name string) (win32.Directory, error) {
 	}
 	_ = dir.Close()
 	if err != nil {
-		return nil, failed(err, "ask where the mounted folder %s leads", at)
+		return nil, failed(err, "find the path of the mounted folder %s", at)
 	}
-	return nil, refuseLink(at, "no longer the mounted folder that it was a moment ago")
+	return nil, refuseLink(at, "no longer the mounted folder that was inspected")
 }
 
-// outside reports whether a path is below no root, in the roots' own words or where
-// they really are.
+// outside reports whether a path is below no root, by the roots' configured paths and by
+// those that Windows reports.
 func (h *Host) outside(path string) bool {
 	if _, err := h.rules.Check("mount", path); err == nil {
 		return false
 	}
 	for _, r := range h.roots {
-		if final := r.where(); final != "" && len(path) > len(final) && path[len(final)] == '\\' && paths.EqualText(path[:len(final)], final) {
+		final := r.where()
+		if final != "" && len(path) > len(final) && path[len(final)] == '\\' && paths.EqualText(path[:len(final)], final) {
 			return false
 		}
 	}
@@ -203,7 +191,7 @@ func (h *Host) outside(path string) bool {
 func (h *Host) mountsOf(volume string) ([]string, error) {
 	names, err := h.machine.Volumes.PathNames(volume)
 	if err != nil {
-		return nil, failed(err, "ask where the volume %s is mounted", volume)
+		return nil, failed(err, "list the mount points of the volume %s", volume)
 	}
 	for i, name := range names {
 		names[i] = strings.TrimSuffix(name, `\`)
@@ -212,8 +200,7 @@ func (h *Host) mountsOf(volume string) ([]string, error) {
 }
 
 func refuseLink(at, what string) error {
-	return fmt.Errorf("%w: %s is %s, and such are not followed on the way to a path; remove it, or give the path that "+
-		"it leads to", backend.ErrPrecondition, at, what)
+	return fmt.Errorf("%w: %s is %s, which csi-proxy does not follow; remove it, or give the path that it leads to", backend.ErrPrecondition, at, what)
 }
 
 // readReparse returns the target of a reparse point. ErrorNotAReparsePoint for any
@@ -226,7 +213,8 @@ func readReparse(dir win32.Directory, name string) (win32.Reparse, error) {
 	return win32.DecodeReparse(data)
 }
 
-// isGone reports whether nothing is at a path, as Windows or a walk says it.
+// isGone reports whether an error of Windows or of a walk says that a path does not
+// exist.
 func isGone(err error) bool {
 	return errors.Is(err, backend.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
 }

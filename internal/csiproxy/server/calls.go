@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -14,20 +13,25 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// calls is what every call of a pipe passes: its turn, its time, the operation
-// with its panics caught, the error as a status, one log line, one measurement.
+// calls is what every call of a pipe passes: its place among the running calls, its
+// time limit, the operation with its panics caught, the error as a status, one log
+// line, one measurement.
 type calls struct {
 	pipe    string
 	limit   time.Duration
-	turns   *semaphore.Weighted
+	room    *semaphore.Weighted
 	log     *slog.Logger
 	metrics *metrics
 }
 
 func newCalls(pipe string, limits Limits, log *slog.Logger, metrics *metrics) *calls {
-	return &calls{pipe: pipe, limit: limits.Call, turns: semaphore.NewWeighted(int64(limits.Calls)), log: log, metrics: metrics}
+	return &calls{
+		pipe: pipe, limit: limits.Call, room: semaphore.NewWeighted(int64(limits.Calls)), log: log, metrics: metrics,
+	}
 }
 
 func (c *calls) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -47,67 +51,43 @@ func (c *calls) unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	return response, nil
 }
 
-// outcome is how an operation ended.
-type outcome struct {
-	response any
-	err      error
-}
-
-// limited runs the operation when it is its turn, and answers when it ends or
-// its time is over. An operation that hangs in Windows keeps its turn, so that
-// there are never more of them than turns.
+// limited runs the operation when there is room, and answers when it returns or its
+// time is up. An operation that hangs in Windows counts until it returns, so that
+// the number of blocked threads has a bound.
 func (c *calls) limited(ctx context.Context, request proto.Message, method string, handler grpc.UnaryHandler) (any, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.limit, errOwnLimit)
-	if err := c.takeTurn(ctx); err != nil {
-		cancel()
-		return nil, c.late(ctx, fmt.Errorf("waiting for other operations on %s to end: %w", c.pipe, err))
-	}
-	done := make(chan outcome, 1)
-	c.metrics.inFlight.Inc()
-	go func() {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.limit,
+		fmt.Errorf("%w: csi-proxy's own limit, %v", context.DeadlineExceeded, c.limit))
+	if err := c.enter(ctx); err != nil {
 		defer cancel()
-		defer c.turns.Release(1)
-		defer c.metrics.inFlight.Dec()
-		response, err := c.guarded(ctx, request, method, handler)
-		done <- outcome{response, err}
-	}()
-	select {
-	case end := <-done:
-		return end.response, end.err
-	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for other operations on %s to end: %w", c.pipe, context.Cause(ctx))
 	}
-	select {
-	case end := <-done: // both at once: what is known counts
-		return end.response, end.err
-	default:
-		return nil, c.late(ctx, fmt.Errorf("the caller left; the operation continues: %w", ctx.Err()))
+	c.metrics.inFlight.Inc()
+	ended := func() {
+		c.metrics.inFlight.Dec()
+		c.room.Release(1)
+		cancel()
 	}
+	return concurrency.Detach(ctx, c.log, ended, func(ctx context.Context) (any, error) {
+		return c.guarded(ctx, request, method, handler)
+	})
 }
 
-// takeTurn waits in line.
-func (c *calls) takeTurn(ctx context.Context) error {
-	if c.turns.TryAcquire(1) {
+// enter waits for room, in the order of arrival.
+func (c *calls) enter(ctx context.Context) error {
+	if c.room.TryAcquire(1) {
 		return nil
 	}
 	c.metrics.waiting.Inc()
 	defer c.metrics.waiting.Dec()
-	return c.turns.Acquire(ctx, 1)
+	return c.room.Acquire(ctx, 1)
 }
 
-// errOwnLimit distinguishes a call that exceeded csi-proxy's limit from one that
-// exceeded its caller's. An operation that ends with it as its cause is late too.
-var errOwnLimit = fmt.Errorf("%w: csi-proxy's own limit", context.DeadlineExceeded)
-
-func (c *calls) late(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), errOwnLimit) {
-		return fmt.Errorf("%w (csi-proxy's own limit, %v)", err, c.limit)
-	}
-	return err
-}
-
-// guarded runs the operation and turns a panic into an internal error: one bad
-// request must not end the process and with it every pipe.
-func (c *calls) guarded(ctx context.Context, request proto.Message, method string, handler grpc.UnaryHandler) (response any, err error) {
+// guarded runs the operation and turns a panic into an internal error, without the
+// secrets of the request: one bad request must not end the process and with it every
+// pipe.
+func (c *calls) guarded(
+	ctx context.Context, request proto.Message, method string, handler grpc.UnaryHandler,
+) (response any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			text := secretsOf(request).scrub(fmt.Sprint(cause))
@@ -118,8 +98,8 @@ func (c *calls) guarded(ctx context.Context, request proto.Message, method strin
 	return handler(ctx, request)
 }
 
-// record writes the one line of a call: what failed at a level that is seen, the
-// questions that drivers ask all the time at one that is not.
+// record writes the log line of a call. Failures have a level that the default log
+// shows; the questions that drivers ask all the time have one that it does not.
 func (c *calls) record(ctx context.Context, request proto.Message, method string, took time.Duration, err error) {
 	level := levelOf(method, status.Code(err))
 	if !c.log.Enabled(ctx, level) {
@@ -144,7 +124,7 @@ func describeCaller(ctx context.Context) []slog.Attr {
 	return []slog.Attr{slog.Uint64("pid", uint64(caller.ID)), slog.String("program", caller.Program), slog.String("user", caller.User)}
 }
 
-// levelOf keeps questions that were answered out of the ordinary log.
+// levelOf returns the debug level for questions that were answered.
 func levelOf(method string, code codes.Code) slog.Level {
 	switch code {
 	case codes.OK:
@@ -161,8 +141,8 @@ func levelOf(method string, code codes.Code) slog.Level {
 	return slog.LevelWarn
 }
 
-// unknown answers what the pipe does not have: a service of another pipe, or an
-// RPC of another version.
+// unknown answers calls that the pipe lacks: of a service of another pipe, or an RPC
+// of another version.
 func (c *calls) unknown(services []string) grpc.StreamHandler {
 	return func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/statuscode"
 )
 
-// toStatus converts an error of the host to a gRPC status; no other function does.
-// It carries no secret of the request.
+// toStatus converts an error of the host to a gRPC status; no other function does. The
+// status has no secret of the request.
 func toStatus(err error, secrets secrets) error {
 	if err == nil {
 		return nil
@@ -17,7 +17,7 @@ func toStatus(err error, secrets secrets) error {
 	}
 	message := secrets.scrub(err.Error())
 	if message == "" {
-		message = "the operation failed without saying why"
+		message = "the operation failed without an error text"
 	}
 	return status.Error(statuscode.Of(err), message)
 }

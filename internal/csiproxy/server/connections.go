@@ -11,8 +11,9 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// connections are those of one pipe: bounded in number, and known, because gRPC
-// cannot end one that has not sent its HTTP/2 preface; it would wait for it.
+// connections are the connections of one pipe. Their number is bounded. The server must
+// know them to close those that have not sent their HTTP/2 preface, for which gRPC's stop
+// would wait.
 type connections struct {
 	room *semaphore.Weighted
 
@@ -25,19 +26,19 @@ func newConnections(most int) *connections {
 	return &connections{room: semaphore.NewWeighted(int64(most)), open: map[*connection]bool{}}
 }
 
-// connection is an accepted one.
+// connection is an accepted connection.
 type connection struct {
 	net.Conn
-	all   *connections
-	spoke atomic.Bool
-	gone  sync.Once
+	all  *connections
+	sent atomic.Bool // the client has sent a byte
+	gone sync.Once
 }
 
-// Read notes that the client has said something.
+// Read implements net.Conn.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.spoke.Store(true)
+		c.sent.Store(true)
 	}
 	return n, err
 }
@@ -49,7 +50,7 @@ func (c *connection) Close() error {
 	return err
 }
 
-// add takes a connection in, or closes it at once when the server stops.
+// add adds a connection, or closes it at once if the server stops.
 func (c *connections) add(raw net.Conn) *connection {
 	added := &connection{Conn: raw, all: c}
 	c.mu.Lock()
@@ -69,13 +70,13 @@ func (c *connections) remove(gone *connection) {
 	c.room.Release(1)
 }
 
-// end closes the connections that said nothing, or all, and takes no more in.
+// end closes the connections whose client has sent nothing, or all, and accepts no more.
 func (c *connections) end(all bool) {
 	c.mu.Lock()
 	c.stopping = true
 	var closing []*connection
 	for connection := range c.open {
-		if all || !connection.spoke.Load() {
+		if all || !connection.sent.Load() {
 			closing = append(closing, connection)
 		}
 	}
@@ -85,12 +86,12 @@ func (c *connections) end(all bool) {
 	}
 }
 
-// listener accepts when there is room; until then clients find the pipe busy and
-// try again by themselves.
+// listener accepts a connection when there is room; until then clients find the pipe busy
+// and retry.
 type listener struct {
 	net.Listener
 	connections *connections
-	ctx         context.Context //nolint:containedctx // Accept has none; this one ends with the listener
+	ctx         context.Context //nolint:containedctx // for Accept; it ends with the listener
 	cancel      context.CancelFunc
 }
 
@@ -118,8 +119,8 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// identity is gRPC's credentials of a pipe: no encryption, which a pipe of one
-// machine does not need, but who the client is, asked once per connection.
+// identity implements gRPC's credentials for a pipe: without encryption, which a pipe of
+// one machine does not need, but with the client's process, read once per connection.
 type identity struct{ transport Transport }
 
 // client is the identity as gRPC carries it to the calls.

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Handlers answer, by path, whether the process is well: /healthz always, since a
-// proxy that waits for pipes of another one must not be restarted for it; and
-// /readyz when each pipe is either served or another process's, and one is served.
+// Handlers are the handlers of /healthz and /readyz. /healthz always succeeds: a proxy
+// that waits for the pipes of another proxy must not be restarted. /readyz succeeds if
+// each pipe is served by this process or another, and one by this process.
 func (s *Server) Handlers() map[string]http.Handler {
 	return map[string]http.Handler{
 		"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.report(w, http.StatusOK) }),
@@ -22,7 +22,7 @@ func (s *Server) Handlers() map[string]http.Handler {
 	}
 }
 
-// report lists the pipes.
+// report writes the states of the pipes.
 func (s *Server) report(w http.ResponseWriter, code int) {
 	var text strings.Builder
 	for _, status := range s.Pipes() {

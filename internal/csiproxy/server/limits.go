@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Limits bound what callers can take; zero means the default.
+// Limits bound the resources of callers; zero means the default.
 type Limits struct {
 	// Message is the longest request in bytes. The longest legitimate one has two
 	// paths of 260 characters.
 	Message int
-	// Connections and Calls are per pipe, at once. A later caller waits, in
-	// the order of coming; no caller is refused. Calls are more than any number of
-	// clients that may all want one disk which does not answer: others' must pass.
+	// Connections and Calls bound the concurrent ones of each pipe. Further callers
+	// wait, in the order of arrival; none is rejected. Calls must exceed the number of
+	// clients: if all of them call about one dead disk, calls about others must pass.
 	Connections, Calls int
-	// Call is how long an RPC may take, whatever its caller would wait for.
+	// Call bounds the time of an RPC, whatever deadline its caller has.
 	Call time.Duration
-	// Preface is how long a connection may be silent at its beginning. Clients
-	// that check whether the pipe exists leave such connections behind.
+	// Preface bounds the silence at the beginning of a connection. Clients that check
+	// whether the pipe exists open connections and send nothing.
 	Preface time.Duration
-	// Drain is how long calls may continue after the server was asked to stop.
+	// Drain bounds the time in which running calls may end after a request to stop.
 	Drain time.Duration
 	// RetryFirst and RetryMost are the shortest and the longest time between two
 	// attempts to serve a pipe: doubling, with jitter.
 	RetryFirst, RetryMost time.Duration
 }
 
-// streams is how many calls of one connection are taken in: its client keeps
-// the rest until one of them ends.
+// streams bounds the concurrent calls of one connection: its client delays the others
+// until one of them ends.
 const streams = 64
 
 func (l Limits) withDefaults() Limits {
@@ -44,8 +44,8 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// retry is the time until the next look after so many in vain. The jitter, up
-// to a quarter less, keeps two proxies from looking in step.
+// retry returns the time until the next attempt after a number of failures. The jitter,
+// up to a quarter less, keeps two proxies from retrying at the same times.
 func (l Limits) retry(failures int) time.Duration {
 	wait := l.RetryFirst
 	for range failures - 1 {

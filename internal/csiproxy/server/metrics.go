@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// metrics counts and times calls and has the state of each pipe. Paths and volumes
-// are not labels: their number has no bound.
+// metrics count and time calls, and have the state of each pipe. Paths and volumes are
+// not labels, because their number has no bound.
 type metrics struct {
 	calls    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -24,11 +24,11 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "csi_proxy_calls_total", Help: "Calls that ended, by RPC and gRPC code.",
 		}, []string{"rpc", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "csi_proxy_call_seconds", Help: "Time that calls took, with their waiting for a turn.",
+			Name: "csi_proxy_call_seconds", Help: "Time that calls took, including the wait for other calls of the pipe.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120},
 		}, []string{"rpc"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "csi_proxy_calls_in_flight", Help: "Operations that run, also those whose caller has left.",
+			Name: "csi_proxy_calls_in_flight", Help: "Operations that run, including those whose caller has left.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "csi_proxy_calls_waiting", Help: "Calls that wait on a pipe because too many run.",

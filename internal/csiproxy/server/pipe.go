@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// State is what became of a pipe.
+// State is the state of a pipe.
 type State string
 
 // The states of a pipe.
@@ -31,14 +31,14 @@ const (
 type Status struct {
 	Pipe  string
 	State State
-	// Owner is who serves a taken pipe, as far as is known.
+	// Owner is the process that serves a taken pipe, if it is known.
 	Owner Process
 	// Error is why the pipe is not served.
 	Error error
 }
 
 // pipe is one version of one API on its pipe. It is probed and served; if that fails, it
-// is probed again, until the end.
+// is probed again, until the server stops.
 type pipe struct {
 	name        string
 	sddl        string
@@ -81,8 +81,8 @@ func newPipe(definition api.Definition, o Options, sddl string, metrics *metrics
 	return p
 }
 
-// run keeps the pipe until ctx ends; then it no longer accepts, and stop is due.
-// probed is called after the first probe.
+// run serves the pipe until ctx ends; then it no longer accepts, and the caller must call
+// stop. It calls probed after the first probe.
 func (p *pipe) run(ctx context.Context, probed func()) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -119,7 +119,7 @@ func (p *pipe) serveOnce(ctx context.Context, probed func()) (served bool, err e
 	return true, fmt.Errorf("the pipe broke: %w", err)
 }
 
-// takenError is ErrTaken with who took the pipe.
+// takenError is ErrTaken with the owner of the pipe.
 type takenError struct{ owner Process }
 
 func (e *takenError) Error() string { return fmt.Sprintf("%v: %v", ErrTaken, e.owner) }
@@ -131,7 +131,7 @@ func (e *takenError) Unwrap() error { return ErrTaken }
 func (p *pipe) listen(ctx context.Context) (inner net.Listener, err error) {
 	owner, err := p.transport.Probe(ctx, p.name)
 	if err != nil {
-		return nil, fmt.Errorf("looking whether the pipe exists: %w", err)
+		return nil, fmt.Errorf("probe whether the pipe exists: %w", err)
 	}
 	if owner != nil {
 		return nil, &takenError{*owner}
@@ -141,12 +141,12 @@ func (p *pipe) listen(ctx context.Context) (inner net.Listener, err error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("making the pipe: %w", err)
+		return nil, fmt.Errorf("make the pipe: %w", err)
 	}
 	return inner, nil
 }
 
-// report notes why the pipe is not served.
+// report records the reason why the pipe is not served.
 func (p *pipe) report(err error) {
 	now := Status{Pipe: p.name, State: Failed, Error: err}
 	if errors.Is(err, ErrTaken) {
@@ -158,8 +158,8 @@ func (p *pipe) report(err error) {
 	p.enter(now)
 }
 
-// enter changes the state and logs the change, once. A pipe that another process
-// has is an error: he could pose as the proxy.
+// enter changes the state and logs the change, once. A pipe of another process is logged
+// as an error: that process could pose as the proxy.
 func (p *pipe) enter(now Status) {
 	p.mu.Lock()
 	before := p.status
@@ -173,11 +173,11 @@ func (p *pipe) enter(now Status) {
 	case Served:
 		p.log.Info("pipe is served", "pipe", p.name)
 	case Taken:
-		p.log.Error("another process serves this pipe, and may pose as csi-proxy; end it unless it is one that you "+
-			"run. This process tries again", "pipe", p.name,
+		p.log.Error("another process serves this pipe, and may pose as csi-proxy; end that process unless it is a proxy "+
+			"that you run. This process tries again", "pipe", p.name,
 			"pid", now.Owner.ID, "program", now.Owner.Program, "user", now.Owner.User)
 	case Failed:
-		p.log.Error("pipe is not served, and is tried again", "pipe", p.name, "error", now.Error)
+		p.log.Error("pipe is not served; csi-proxy tries again", "pipe", p.name, "error", now.Error)
 	}
 }
 

@@ -20,14 +20,15 @@ const (
 	// shortestSecret is the length in bytes from which a secret is searched for in
 	// error texts; shorter strings occur in any text.
 	shortestSecret = 4
-	// longestText is how much of a field a log shows, in bytes: a path and some.
+	// longestText bounds the text of a field in the log, in bytes. It exceeds the longest
+	// path.
 	longestText = 300
-	// mostEntries is how much of a list or map a log shows.
+	// mostEntries bounds the entries of a list in the log.
 	mostEntries = 8
 )
 
-// describe returns a request as log attributes: its fields that are
-// set, without secrets.
+// describe returns the fields of a request that are set as log attributes, without
+// secrets.
 func describe(message protoreflect.Message) []any {
 	var attributes []any
 	fields := message.Descriptor().Fields()
@@ -88,12 +89,11 @@ func shorten(text string) string {
 	return text[:end] + "…"
 }
 
-// secrets are those of one request, the longest first: one that begins with
-// another must not be half left.
+// secrets are those of one request, the longest first: if one begins with another, scrub
+// must remove all of it.
 type secrets []string
 
-// secretsOf finds the secrets of a request, so that an error that repeats one
-// can be cleaned.
+// secretsOf finds the secrets of a request, so that scrub can remove them from an error.
 func secretsOf(request proto.Message) (found secrets) {
 	visitSecrets(request.ProtoReflect(), func(text string) {
 		if len(text) >= shortestSecret {
@@ -117,7 +117,7 @@ func visitSecrets(message protoreflect.Message, visit func(string)) {
 	})
 }
 
-// scrub takes the secrets out of a text, also where it quotes them.
+// scrub removes the secrets from a text, quoted ones too.
 func (s secrets) scrub(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, redacted)

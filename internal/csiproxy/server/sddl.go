@@ -13,24 +13,23 @@ import (
 // inherits nothing. ContainerAdministrator counts as an administrator.
 const descriptor = "D:P(A;;GA;;;SY)(A;;GA;;;BA)"
 
-// readWrite is what a client asks for when it opens a pipe. It includes the right
-// to make another instance of it, FILE_CREATE_PIPE_INSTANCE, because GENERIC_WRITE
-// does and go-winio's clients ask for that: so an admitted account could also
-// pose as the proxy.
+// readWrite are the rights that a client needs to open a pipe. go-winio's clients request
+// GENERIC_WRITE, which includes FILE_CREATE_PIPE_INSTANCE, the right to make another
+// instance of the pipe: so an admitted account could also pose as the proxy.
 const readWrite = "GRGW"
 
 // sidForm is the text form of a SID: revision 1, an authority, and 1 to 15
 // subauthorities.
 var sidForm = regexp.MustCompile(`^(?i:S)-1-([0-9]{1,15})((?:-[0-9]{1,10}){1,15})$`)
 
-// everybody are groups that would open the pipe to every process of the machine
-// or of its logged-on users, pods among them.
-func everybody() map[string]string {
+// openGroups are groups that would open the pipe to every process of the machine or of
+// its logged-on users, including pods.
+func openGroups() map[string]string {
 	return map[string]string{
 		"S-1-1-0":      "Everyone",
-		"S-1-2-0":      "everybody who is logged on locally",
-		"S-1-5-2":      "everybody from the network",
-		"S-1-5-4":      "everybody who is logged on interactively",
+		"S-1-2-0":      "all users who are logged on locally",
+		"S-1-5-2":      "all users from the network",
+		"S-1-5-4":      "all users who are logged on interactively",
 		"S-1-5-7":      "Anonymous Logon",
 		"S-1-5-11":     "Authenticated Users",
 		"S-1-5-32-545": "Users",
@@ -41,9 +40,8 @@ func everybody() map[string]string {
 	}
 }
 
-// Descriptor is the security descriptor of the pipes in SDDL: SYSTEM,
-// Administrators, and those whose SIDs are given. An error wraps
-// backend.ErrInvalid.
+// Descriptor returns the security descriptor of the pipes in SDDL: for SYSTEM,
+// Administrators, and the given SIDs. An error wraps backend.ErrInvalid.
 func Descriptor(sids []string) (string, error) {
 	text := strings.Builder{}
 	text.WriteString(descriptor)
@@ -53,8 +51,8 @@ func Descriptor(sids []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if group, ok := everybody()[canonical]; ok {
-			return "", fmt.Errorf("%w: SID %s is %s; an account that can open the pipe owns the machine", backend.ErrInvalid, canonical, group)
+		if group, ok := openGroups()[canonical]; ok {
+			return "", fmt.Errorf("%w: SID %s is %s; an account that can open the pipe has full control of the machine", backend.ErrInvalid, canonical, group)
 		}
 		if !seen[canonical] {
 			seen[canonical] = true
@@ -64,8 +62,8 @@ func Descriptor(sids []string) (string, error) {
 	return text.String(), nil
 }
 
-// parseSID checks a SID and writes its numbers without leading zeros, so that
-// one SID has one spelling.
+// parseSID checks a SID and returns it without leading zeros in its numbers, so that one
+// SID has one spelling.
 func parseSID(text string) (string, error) {
 	parts := sidForm.FindStringSubmatch(text)
 	if parts == nil {

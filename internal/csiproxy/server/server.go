@@ -1,7 +1,7 @@
-// Package server puts versions of APIs on named pipes: one gRPC server per pipe,
-// each looked for before it is made, so that several processes can serve the
-// pipes of one machine side by side. It owns what is the same for every call:
-// limits, error codes, the log line, and that no secret is in it.
+// Package server serves versions of APIs on named pipes: one gRPC server per pipe. It
+// probes each pipe before it makes it, so that several processes can serve the pipes of
+// one machine side by side. It implements the parts that all calls share: limits, error
+// codes, and the log line without secrets.
 package server
 
 import (
@@ -16,12 +16,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// Options are what a server needs.
+// Options configure a server.
 type Options struct {
 	Versions  []api.Definition
 	Host      api.Host
 	Transport Transport
-	// AllowSIDs may open the pipes, in addition to SYSTEM and administrators.
+	// AllowSIDs are accounts that may open the pipes, in addition to SYSTEM and
+	// administrators.
 	AllowSIDs  []string
 	Limits     Limits
 	Logger     *slog.Logger
@@ -39,14 +40,15 @@ type Server struct {
 	log      *slog.Logger
 }
 
-// ErrNothingServed is Run's when Options.NeedsOne is set.
+// ErrNothingServed is the error of Run if Options.NeedsOne is set and no pipe could be
+// served.
 var ErrNothingServed = errors.New("not one pipe can be served")
 
 // New prepares the server; Run makes the pipes.
 func New(o Options) (*Server, error) {
 	sddl, err := Descriptor(o.AllowSIDs)
 	if err != nil {
-		return nil, fmt.Errorf("who may open the pipes: %w", err)
+		return nil, fmt.Errorf("accounts that may open the pipes: %w", err)
 	}
 	metrics, err := newMetrics(o.Registerer)
 	if err != nil {
@@ -83,15 +85,15 @@ func (s *Server) Pipes() []Status {
 	return all
 }
 
-// Run serves until ctx ends, and then lets calls in flight end for a while. When
-// it returns, no pipe of this process is left.
+// Run serves until ctx ends, then waits up to Limits.Drain for the running calls. When it
+// returns, this process has no pipe any more.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var looked, serving sync.WaitGroup
-	looked.Add(len(s.pipes))
+	var probed, serving sync.WaitGroup
+	probed.Add(len(s.pipes))
 	for _, p := range s.pipes {
-		once := sync.OnceFunc(looked.Done)
+		once := sync.OnceFunc(probed.Done)
 		serving.Go(func() {
 			defer once()
 			p.run(ctx, once)
@@ -99,7 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	all := make(chan struct{})
 	go func() {
-		looked.Wait()
+		probed.Wait()
 		close(all)
 	}()
 	select {
@@ -127,17 +129,17 @@ func (s *Server) count(state State) (n int) {
 	return n
 }
 
-// nothingServed says why, by the first pipe.
+// nothingServed returns ErrNothingServed with the error of the first pipe.
 func (s *Server) nothingServed() error {
 	first := s.Pipes()[0]
 	return fmt.Errorf("%w: %d are taken by other processes, %d failed; %s: %w", ErrNothingServed, s.count(Taken),
 		s.count(Failed), first.Pipe, first.Error)
 }
 
-// stop ends all pipes at once: no client finds one half of the set.
+// stop stops all pipes at the same time, so that no client finds only a part of them.
 func (s *Server) stop(serving *sync.WaitGroup) {
 	s.log.Info("stopping", "served", s.count(Served))
-	serving.Wait() // nothing accepts now
+	serving.Wait() // no pipe accepts connections now
 	var stopping sync.WaitGroup
 	for _, p := range s.pipes {
 		stopping.Go(p.stop)

@@ -7,11 +7,11 @@ import (
 	"net"
 )
 
-// ErrTaken says that another process serves the pipe.
+// ErrTaken means that another process serves the pipe.
 var ErrTaken = errors.New("another process serves it")
 
-// Transport probes pipes, makes them, and reports the process at their other
-// end. Windows' own is NewTransport's; package memory has one for tests.
+// Transport probes pipes, makes them, and reports the process at their other end.
+// NewTransport returns that of Windows; package proxytest has one for tests.
 type Transport interface {
 	// Probe returns the process that serves the pipe now, or nil. It connects and
 	// disconnects.
@@ -24,7 +24,8 @@ type Transport interface {
 	Client(connection net.Conn) Process
 }
 
-// Process is one end of a pipe. What the system does not report is zero.
+// Process is the process at one end of a pipe. Fields that the system does not report are
+// zero.
 type Process struct {
 	ID      uint32
 	Program string // path of the executable
@@ -34,7 +35,7 @@ type Process struct {
 func (p Process) String() string {
 	text := fmt.Sprintf("process %d", p.ID)
 	if p.ID == 0 {
-		text = "a process that does not show itself"
+		text = "an unknown process"
 	}
 	if p.Program != "" {
 		text += ", " + p.Program

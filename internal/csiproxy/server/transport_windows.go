@@ -14,19 +14,17 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// probeTime is how long a probe waits while every instance of a pipe is busy,
-// which is an answer, too.
+// probeTime bounds a probe while every instance of a pipe is busy. Then the pipe exists.
 const probeTime = 500 * time.Millisecond
 
-// buffer is how many bytes of each direction may be on their way. Without one a
-// write waits for its reader: for every frame, and here for clients who never
-// read at all.
+// buffer is the size in bytes of each direction's buffer. Without one, each write would
+// wait for its reader, and for ever if a client does not read.
 const buffer = 32 << 10
 
-// pipes is Windows' own Transport.
+// pipes implements Transport by Windows.
 type pipes struct{}
 
-// NewTransport is for the named pipes of this machine.
+// NewTransport returns the named pipes of this machine.
 func NewTransport() (Transport, error) { return pipes{}, nil }
 
 // Probe implements Transport. It connects anonymously, so that the process that listens
@@ -45,12 +43,11 @@ func (pipes) Probe(ctx context.Context, pipe string) (*Process, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
-	return &Process{}, nil // busy, or not for us: it exists
+	return &Process{}, nil // busy, or access is denied: it exists
 }
 
-// Listen implements Transport. That the pipe is made, and not joined, Windows
-// takes care of (FILE_CREATE of go-winio), and that clients of other machines are
-// refused as well.
+// Listen implements Transport. Windows makes a new pipe or fails, and does not join an
+// existing one (FILE_CREATE of go-winio). It rejects clients of other machines.
 func (pipes) Listen(ctx context.Context, pipe, sddl string) (net.Listener, error) {
 	listener, err := winio.ListenPipe(pipe, &winio.PipeConfig{SecurityDescriptor: sddl, InputBufferSize: buffer, OutputBufferSize: buffer})
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrExist) {
@@ -67,7 +64,7 @@ func (pipes) Listen(ctx context.Context, pipe, sddl string) (net.Listener, error
 
 // useUp connects once to a pipe that has just been made. go-winio reserves its name
 // with an instance that never listens. Windows lets no client connect to that
-// instance, but wine does, and the first client would wait for ever.
+// instance, but wine does, and the first client would wait without end.
 func useUp(ctx context.Context, pipe string) {
 	limited, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -81,8 +78,7 @@ func (pipes) Client(connection net.Conn) Process {
 	return otherEnd(connection, windows.GetNamedPipeClientProcessId)
 }
 
-// otherEnd asks the pipe for the process at its other end, and Windows what that
-// one is.
+// otherEnd returns the process at the other end of a pipe, with its program and user.
 func otherEnd(connection net.Conn, ask func(windows.Handle, *uint32) error) (other Process) {
 	file, ok := connection.(interface{ Fd() uintptr })
 	if !ok || ask(windows.Handle(file.Fd()), &other.ID) != nil || other.ID == 0 {

@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// ErrMalformed is what the decoders say of bytes that are not the structure they
-// should be: too short, or with a count, offset or length that leads out of them.
+// ErrMalformed is the decoders' error for bytes that are not the expected structure: too
+// short, or with a count, offset or length that points outside.
 var ErrMalformed = errors.New("malformed structure")
 
-// le is the byte order of all of Windows' structures.
+// le is the byte order of all structures of Windows.
 var le = binary.LittleEndian
 
 func malformed(structure, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrMalformed, structure, fmt.Sprintf(format, args...))
 }
 
-// atLeast refuses fewer bytes than the structure's fixed part has.
+// atLeast rejects fewer bytes than the structure's fixed part has.
 func atLeast(structure string, data []byte, size int) error {
 	if len(data) < size {
 		return malformed(structure, "%d bytes, not %d", len(data), size)
@@ -38,8 +38,8 @@ func wide(data []byte) string {
 }
 
 // wideName reads the UTF-16 of a file's name, which need not be well-formed: half
-// of a surrogate pair becomes three bytes (WTF-8, as package syscall has it), so
-// that the name can be given back to Windows as it is.
+// of a surrogate pair becomes three bytes (WTF-8, as in package
+// syscall), so that the name can be passed to Windows unchanged.
 func wideName(data []byte) string {
 	var name []byte
 	for i := 0; i+1 < len(data); i += 2 {

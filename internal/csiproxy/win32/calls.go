@@ -1,11 +1,10 @@
-// Package win32 is the edge between Holdfast and Windows: the calls that storage
-// operations are made of, as interfaces in Windows' own terms, and the bytes that
-// they exchange. The calls have two implementations, Windows (package
-// win32/native) and a simulated machine (package win32/simulated) that takes and
-// gives the same bytes; so all that is built on them runs, and is tested, on any
-// system. Nothing here decides anything.
+// Package win32 has the calls of Windows that storage operations need, as interfaces in
+// Windows' own terms, and the bytes that they exchange. The calls have two
+// implementations: Windows (package native), and a simulated machine, which takes and
+// returns the same bytes. So the packages above run, and are tested, on any system. This
+// package makes no decisions.
 //
-// Errors wrap an Errno where Windows gave one.
+// Errors wrap an Errno if Windows returned one.
 package win32
 
 import (
@@ -25,11 +24,11 @@ type Machine struct {
 	Firmware Firmware
 }
 
-// Access is what a handle is opened for.
+// Access are the rights of a handle.
 type Access int
 
-// The rights of a handle: 0 for queries only, GENERIC_READ, both GENERIC_READ
-// and GENERIC_WRITE. Sharing is always read and write, disposition OPEN_EXISTING.
+// The rights: none, for queries only; GENERIC_READ; GENERIC_READ and GENERIC_WRITE. The
+// handle is always shared for reading and writing, with disposition OPEN_EXISTING.
 const (
 	Query Access = iota
 	Read
@@ -49,14 +48,14 @@ type Device interface {
 	Close() error
 }
 
-// Devices are the ways to disks.
+// Devices list and open disks.
 type Devices interface {
 	// Interfaces is CM_Get_Device_Interface_ListW(GUID_DEVINTERFACE_DISK): paths of
 	// the disks that are present.
 	Interfaces() ([]string, error)
 	// Numbers is QueryDosDeviceW of all names: the N of each \\.\PhysicalDriveN.
 	Numbers() ([]uint32, error)
-	// OpenInterface opens one of those paths.
+	// OpenInterface opens a path that Interfaces returned.
 	OpenInterface(path string, access Access) (Device, error)
 	// OpenDisk opens \\.\PhysicalDriveN.
 	OpenDisk(number uint32, access Access) (Device, error)
@@ -74,7 +73,7 @@ type VolumeInformation struct {
 // FreeSpace is the result of GetDiskFreeSpaceExW, in bytes.
 type FreeSpace struct{ Available, Total, Free uint64 }
 
-// FormatRequest asks for a filesystem.
+// FormatRequest are the parameters of Volumes.Format.
 type FormatRequest struct {
 	FileSystem  string // NTFS
 	Label       string
@@ -93,7 +92,7 @@ type Volumes interface {
 	Information(volume string) (VolumeInformation, error)
 	// FreeSpace is GetDiskFreeSpaceExW of a volume or a directory.
 	FreeSpace(path string) (FreeSpace, error)
-	// Format makes a filesystem, quickly. It does not ask what is there. It is
+	// Format makes a filesystem, quickly, whatever content the volume has. It is
 	// ERROR_NOT_FOUND for a volume that WMI does not list yet; other errors are
 	// StorageResults.
 	Format(ctx context.Context, volume string, request FormatRequest) error
@@ -102,14 +101,14 @@ type Volumes interface {
 	// DeleteMountPoint is DeleteVolumeMountPointW.
 	DeleteMountPoint(directory string) error
 	// MountPoint is GetVolumeNameForVolumeMountPointW: ERROR_NOT_A_REPARSE_POINT
-	// (4390) or ERROR_INVALID_PARAMETER where nothing is mounted.
+	// (4390) or ERROR_INVALID_PARAMETER if no volume is mounted.
 	MountPoint(directory string) (string, error)
-	// PathNames is GetVolumePathNamesForVolumeNameW: where a volume is mounted.
+	// PathNames is GetVolumePathNamesForVolumeNameW: the mount points of a volume.
 	PathNames(volume string) ([]string, error)
 }
 
-// FileInfo is what a directory reports of an entry, or a handle of itself; links
-// are not followed.
+// FileInfo has the attributes of an entry, as its directory or its own handle reports
+// them; links are not followed.
 type FileInfo struct {
 	Name       string
 	Attributes uint32 // FILE_ATTRIBUTE_…
@@ -126,30 +125,34 @@ func (i FileInfo) IsDir() bool { return i.Attributes&FileAttributeDirectory != 0
 // another reparse point.
 func (i FileInfo) IsReparse() bool { return i.Attributes&FileAttributeReparsePoint != 0 }
 
-// Files are the ways to directories.
+// Files open directories.
 type Files interface {
 	// OpenRoot opens an existing directory by its path, following links on the way:
 	// only for directories that the administrator configured.
 	OpenRoot(path string) (Directory, error)
-	// Attributes is GetFileAttributesW of any path, links followed: only to learn
+	// Attributes is GetFileAttributesW of any path, through links: only to find out
 	// whether a share or a link's target can be reached.
 	Attributes(path string) (uint32, error)
 }
 
 // Directory is an open directory. Names are single components and are looked up in
 // the open directory, even if its path has changed; no method follows a reparse
-// point.
+// point. Stat and Open take the names of several levels, from the top down, and look
+// them up in one call; a reparse point on the way, such as a mounted folder, is
+// ERROR_STOPPED_ON_SYMLINK (681).
 type Directory interface {
-	// Path is GetFinalPathNameByHandleW, with its \\?\ taken off.
+	// Path is GetFinalPathNameByHandleW without its prefix \\?\.
 	Path() (string, error)
-	// Stat returns the attributes of an entry; ERROR_FILE_NOT_FOUND (2).
-	Stat(name string) (FileInfo, error)
+	// Stat returns the attributes of an entry, not always with its tag;
+	// ERROR_FILE_NOT_FOUND (2), or ERROR_PATH_NOT_FOUND (3) if a directory on the way
+	// is missing or a file.
+	Stat(names ...string) (FileInfo, error)
 	// Open opens a directory in it that is not a reparse point, so that it cannot be
 	// replaced while it is open; ERROR_STOPPED_ON_SYMLINK (681) for a reparse point,
 	// ERROR_DIRECTORY (267) for a file.
-	Open(name string) (Directory, error)
-	// OpenMounted opens what is behind a mounted folder; the caller has seen that it
-	// is one.
+	Open(names ...string) (Directory, error)
+	// OpenMounted opens the directory behind a mounted folder; the caller has checked
+	// that the entry is one.
 	OpenMounted(name string) (Directory, error)
 	// Mkdir makes a directory; ERROR_ALREADY_EXISTS (183).
 	Mkdir(name string) error
@@ -173,7 +176,7 @@ type SMBMapping struct {
 	Status uint32 // 0 OK, 1 paused, 2 disconnected, 3 network error, 4 connecting, 5 reconnecting, 6 unavailable
 }
 
-// SMBMappingRequest is what MSFT_SmbGlobalMapping.Create takes.
+// SMBMappingRequest are the parameters of MSFT_SmbGlobalMapping.Create.
 type SMBMappingRequest struct {
 	Remote, Username string
 	Password         api.Secret
@@ -215,8 +218,8 @@ type ISCSI interface {
 	// there is one.
 	Login(ctx context.Context, login api.ISCSILogin) (SessionID, error)
 	// Persist keeps a login for Windows' next starts (LoginIScsiTargetW with
-	// IsPersistent) and opens no session. Like Logout and Devices it is
-	// ISDSC_SESSION_BUSY or ISDSC_DEVICE_BUSY_ON_SESSION for a while after a login.
+	// IsPersistent) and opens no session. Like Logout and Devices, it fails with
+	// ISDSC_SESSION_BUSY or ISDSC_DEVICE_BUSY_ON_SESSION for a short time after a login.
 	Persist(ctx context.Context, login api.ISCSILogin) error
 	Logout(ctx context.Context, session SessionID) error // LogoutIScsiTarget
 	Sessions(ctx context.Context) ([]Session, error)     // GetIScsiSessionListW
@@ -232,11 +235,11 @@ type ISCSI interface {
 type Services interface {
 	// Query is ERROR_SERVICE_DOES_NOT_EXIST (1060) for an unknown name.
 	Query(name string) (api.Service, error)
-	// Start only asks: ERROR_SERVICE_ALREADY_RUNNING (1056).
+	// Start does not wait: ERROR_SERVICE_ALREADY_RUNNING (1056).
 	Start(name string) error
-	// Stop only asks: ERROR_SERVICE_NOT_ACTIVE (1062), ERROR_DEPENDENT_SERVICES_RUNNING (1051).
+	// Stop does not wait: ERROR_SERVICE_NOT_ACTIVE (1062), ERROR_DEPENDENT_SERVICES_RUNNING (1051).
 	Stop(name string) error
-	// Dependents are the names of active services that need it directly.
+	// Dependents are the names of active services that depend on it directly.
 	Dependents(name string) ([]string, error)
 }
 

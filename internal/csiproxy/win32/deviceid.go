@@ -62,8 +62,8 @@ func (id DeviceID) encode(last bool) []byte {
 }
 
 // DecodeDeviceIDs reads the structure's bytes. The lengths in it are the
-// device's own: the identifiers before the first that leads out of the bytes are
-// returned together with the error.
+// device's own: DecodeDeviceIDs returns the identifiers before the first that
+// exceeds the bytes, together with the error.
 func DecodeDeviceIDs(data []byte) (DeviceIDs, error) {
 	const name = "STORAGE_DEVICE_ID_DESCRIPTOR"
 	if err := atLeast(name, data, deviceIDsHeader); err != nil {

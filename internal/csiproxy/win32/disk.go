@@ -27,8 +27,8 @@ type Geometry struct {
 const (
 	geometrySize  = 40
 	geometryFixed = 32 // without Data
-	// DiskGeometrySize is the size of DISK_GEOMETRY, with which a DISK_GEOMETRY_EX
-	// begins: what IOCTL_DISK_UPDATE_DRIVE_SIZE answers.
+	// DiskGeometrySize is the size of DISK_GEOMETRY, the first part of
+	// DISK_GEOMETRY_EX and the answer of IOCTL_DISK_UPDATE_DRIVE_SIZE.
 	DiskGeometrySize = 24
 )
 

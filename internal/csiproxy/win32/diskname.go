@@ -23,7 +23,7 @@ func DiskNumbers(names []string) []uint32 {
 			continue
 		}
 		number, err := strconv.ParseUint(name[len(physicalDrive):], 10, 32)
-		if err == nil && number != math.MaxUint32 { // which Windows gives to what has no number
+		if err == nil && number != math.MaxUint32 { // Windows' number for a device without one
 			numbers = append(numbers, uint32(number))
 		}
 	}

@@ -94,7 +94,7 @@ const (
 	loginOptionAuthType = 0x80
 )
 
-// Size is how many bytes Put fills.
+// Size is the number of bytes that Put fills.
 func (o ISCSILoginOptions) Size() int {
 	return loginOptionsSize + len(o.Username) + len(o.Secret.Reveal())
 }
@@ -136,7 +136,7 @@ type memory struct {
 
 // at returns size bytes at an address.
 func (m memory) at(address uint64, size uint64) ([]byte, bool) {
-	offset := address - m.base // wraps for what lies before
+	offset := address - m.base // wraps for an address before the base
 	if address < m.base || offset > uint64(len(m.data)) || size > uint64(len(m.data))-offset {
 		return nil, false
 	}
@@ -155,15 +155,15 @@ func (m memory) text(address uint64) (string, bool) {
 	return wideZ(rest[:min(len(rest), iscsiText)]), true
 }
 
-// DecodeISCSISessions reads what GetIScsiSessionListW wrote into a buffer at
-// address base: an array of ISCSI_SESSION_INFOW.
+// DecodeISCSISessions reads the array of ISCSI_SESSION_INFOW that GetIScsiSessionListW
+// wrote into a buffer at address base.
 func DecodeISCSISessions(data []byte, base uint64, count uint32) ([]Session, error) {
 	const name = "ISCSI_SESSION_INFOW"
 	if uint64(count)*sessionSize > uint64(len(data)) {
 		return nil, malformed(name, "%d of them in %d bytes", count, len(data))
 	}
 	buffer := memory{data, base}
-	room := uint64(len(data)) / connectionSize // each connection has bytes of its own
+	room := uint64(len(data)) / connectionSize // each connection has its own bytes
 	var list []Session
 	for i := range int(count) {
 		at := data[i*sessionSize:]
@@ -227,8 +227,8 @@ func DecodeISCSIDevices(data []byte, count uint32) ([]DeviceNumber, error) {
 	})
 }
 
-// ISCSIPersistentLogin is PERSISTENT_ISCSI_LOGIN_INFOW: a persistent login with
-// the initiator that keeps it, both of which name it when it is removed.
+// ISCSIPersistentLogin is PERSISTENT_ISCSI_LOGIN_INFOW: a persistent login with its
+// initiator, both of which are needed to remove it.
 type ISCSIPersistentLogin struct {
 	PersistentLogin
 	Initiator string

@@ -133,8 +133,8 @@ type DriveLayout struct {
 
 const driveLayoutHeader = 48
 
-// DriveLayoutSize is how many bytes a layout of that many partitions has, as
-// size of the buffer for IOCTL_DISK_GET_DRIVE_LAYOUT_EX.
+// DriveLayoutSize is the size in bytes of a layout with that many partitions, for the
+// buffer of IOCTL_DISK_GET_DRIVE_LAYOUT_EX.
 func DriveLayoutSize(partitions int) int { return driveLayoutHeader + partitions*partitionSize }
 
 // Encode returns the structure's bytes.

@@ -5,10 +5,10 @@ import "strings"
 // Reparse is REPARSE_DATA_BUFFER: the data of a link, junction or mounted folder.
 type Reparse struct {
 	Tag uint32 // ReparseTag…
-	// Substitute is where it leads, in the kernel's words, such as \??\C:\x; Print
-	// is what it says of itself and may be anything.
+	// Substitute is its target in the kernel's form, such as \??\C:\x; Print is for
+	// display, and may be any text.
 	Substitute, Print string
-	// Relative: Substitute is relative to where the symbolic link lies.
+	// Relative: Substitute is relative to the directory of the symbolic link.
 	Relative bool
 	// Data is the data of any other tag.
 	Data []byte
@@ -25,7 +25,7 @@ const (
 	kernelVolume    = `\??\Volume{`
 )
 
-// ReparseSize is how many bytes reparse data has at most
+// ReparseSize is the largest size of reparse data, in bytes
 // (MAXIMUM_REPARSE_DATA_BUFFER_SIZE).
 const ReparseSize = 16 * 1024
 
@@ -44,7 +44,7 @@ func NewMountPoint(target string) Reparse {
 	return r
 }
 
-// kernelPath is a path of Win32 in the kernel's words.
+// kernelPath is a path of Win32 in the kernel's form.
 func kernelPath(path string) string {
 	switch {
 	case strings.HasPrefix(path, `\\?\`), strings.HasPrefix(path, `\\.\`):
@@ -55,8 +55,8 @@ func kernelPath(path string) string {
 	return kernelPrefix + path
 }
 
-// Target is where it leads, as a path of Win32, from Substitute: what a link
-// says of itself decides nothing. "" for other tags.
+// Target is the target as a path of Win32, from Substitute: Print decides nothing. ""
+// for other tags.
 func (r Reparse) Target() string {
 	if r.Relative {
 		return r.Substitute

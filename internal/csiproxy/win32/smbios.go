@@ -10,12 +10,12 @@ const (
 	smbiosSystem    = 1 // System Information
 	smbiosEnd       = 127
 	smbiosStructure = 4 // header of each structure
-	smbiosSerialAt  = 7 // in System Information: which string is the serial number
+	smbiosSerialAt  = 7 // in System Information: the number of the string with the serial number
 )
 
 // SystemSerial finds the machine's serial number in the table of SMBIOS: that of
 // the structure System Information (DSP0134, 7.2), without the blanks around it.
-// "" when the structure names none, or when there is no such structure.
+// "" if the structure has none, or is missing.
 func SystemSerial(raw []byte) (string, error) {
 	const name = "SMBIOS table"
 	if err := atLeast(name, raw, smbiosHeader); err != nil {
@@ -58,8 +58,8 @@ func smbiosString(structure, stringTable []byte) string {
 	return ""
 }
 
-// EncodeSMBIOS is a table of one structure, System Information, with that serial
-// number, as GetSystemFirmwareTable gives it.
+// EncodeSMBIOS returns a table of one structure, System Information, with that serial
+// number, as GetSystemFirmwareTable returns it.
 func EncodeSMBIOS(serial string) []byte {
 	system := []byte{smbiosSystem, 27, 1, 0, 1, 2, 3, 4}
 	system = append(system, make([]byte, 27-len(system))...)

@@ -44,7 +44,7 @@ func DecodeSCSIAddress(data []byte) (SCSIAddress, error) {
 	return SCSIAddress{Port: data[4], Path: data[5], Target: data[6], LUN: data[7]}, nil
 }
 
-// Properties that IOCTL_STORAGE_QUERY_PROPERTY is asked for (STORAGE_PROPERTY_ID).
+// Properties for IOCTL_STORAGE_QUERY_PROPERTY (STORAGE_PROPERTY_ID).
 const (
 	PropertyDevice   uint32 = 0 // StorageDeviceProperty: DeviceDescriptor
 	PropertyDeviceID uint32 = 2 // StorageDeviceIdProperty: DeviceIDs
@@ -80,9 +80,9 @@ func DecodePropertyQuery(data []byte) (PropertyQuery, error) {
 	return PropertyQuery{Property: le.Uint32(data), Type: le.Uint32(data[4:])}, nil
 }
 
-// DescriptorSize is the Size of the STORAGE_DESCRIPTOR_HEADER that each answer of
-// IOCTL_STORAGE_QUERY_PROPERTY begins with: how many bytes the whole would have,
-// however many were given.
+// DescriptorSize returns the Size in the STORAGE_DESCRIPTOR_HEADER at the beginning of
+// each answer of IOCTL_STORAGE_QUERY_PROPERTY: the bytes of the whole answer, of which
+// the buffer may have only a part.
 func DescriptorSize(data []byte) (uint32, error) {
 	if err := atLeast("STORAGE_DESCRIPTOR_HEADER", data, 8); err != nil {
 		return 0, err
@@ -90,8 +90,8 @@ func DescriptorSize(data []byte) (uint32, error) {
 	return le.Uint32(data[4:]), nil
 }
 
-// DeviceDescriptor is STORAGE_DEVICE_DESCRIPTOR. Texts are as the device gave
-// them, with the blanks that pad them; "" where it gave none.
+// DeviceDescriptor is STORAGE_DEVICE_DESCRIPTOR. Texts are the device's, with the blanks
+// that pad them; "" if it has none.
 type DeviceDescriptor struct {
 	BusType                           uint32 // Bus…
 	Removable                         bool
@@ -100,7 +100,7 @@ type DeviceDescriptor struct {
 
 const deviceDescriptorSize = 40
 
-// deviceDescriptorTexts is where the raw properties begin.
+// deviceDescriptorTexts is the offset of the raw properties.
 const deviceDescriptorTexts = 36
 
 // Encode returns the structure's bytes; Size is theirs.

@@ -3,12 +3,12 @@ package win32
 
 import "fmt"
 
-// StorageResult is what the methods of WMI's namespace Root\Microsoft\Windows\Storage
-// return ("Storage Management API Common Return Codes"). Its numbers are not those
-// of Windows: 5 is an invalid parameter, not a denied access.
+// StorageResult is a result of the methods of WMI's namespace
+// Root\Microsoft\Windows\Storage ("Storage Management API Common Return Codes"). Its
+// numbers are not those of Windows: 5 is an invalid parameter, not a denied access.
 type StorageResult uint32
 
-// The results that formatting a volume gives.
+// The results of formatting a volume.
 const (
 	StorageNotSupported           StorageResult = 1
 	StorageUnspecified            StorageResult = 2
@@ -43,8 +43,8 @@ const (
 	StorageFileSystemUnknown      StorageResult = 43014
 )
 
-// storageResults are the API's words for a result, and the number of Windows that
-// means the same.
+// storageResults are the API's texts for a result, and the number of Windows with the
+// same meaning.
 var storageResults = map[StorageResult]struct {
 	text  string
 	errno Errno

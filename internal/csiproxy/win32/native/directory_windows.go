@@ -3,6 +3,8 @@ package native
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -10,49 +12,78 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// linkByPath reports whether the directory shows an entry as a reparse point to who
-// asks by path. On Windows the entry's own handle says the same; wine shows a
-// link made from Linux as one here only, and on every handle as what it leads
-// to. The directory is open, so its path leads here. It only adds to what a
-// handle reports, so its failure is ignored.
+// linkByPath reports whether the directory shows an entry as a reparse point by its
+// path. On Windows the entry's own handle says the same; wine shows a link made from
+// Linux as one by its path only, and on every handle as its target. The directory is
+// open, so its path leads here. The check only adds to the handle's, so its failure is
+// ignored.
 func (d *directory) linkByPath(name string) bool {
-	d.once.Do(func() { d.path, _ = d.finalPath() })
-	text, err := utf16(withoutSlash(d.path) + `\` + name)
-	if d.path == "" || err != nil {
-		return false
-	}
-	attributes, err := windows.GetFileAttributes(text)
+	attributes, err := d.attributesByPath([]string{name})
 	return err == nil && attributes&win32.FileAttributeReparsePoint != 0
 }
 
-// Stat implements win32.Directory.
-func (d *directory) Stat(name string) (win32.FileInfo, error) {
-	handle, err := d.create(name, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
+// attributesByPath returns an entry's attributes if no directory on the way is a link.
+func (d *directory) attributesByPath(names []string) (attributes uint32, err error) {
+	path := d.knownPath()
+	if path == "" {
+		return 0, fmt.Errorf("GetFinalPathNameByHandle: %w", win32.ErrorInvalidHandle)
+	}
+	path = withoutSlash(path)
+	for _, name := range names {
+		if err := component(name); err != nil {
+			return 0, err
+		}
+		if attributes&win32.FileAttributeReparsePoint != 0 {
+			return 0, fmt.Errorf("on the way: %w", win32.ErrorStoppedOnSymlink)
+		}
+		path += `\` + name
+		text, err := utf16(path)
+		if err != nil {
+			return 0, err
+		}
+		if attributes, err = windows.GetFileAttributes(text); err != nil {
+			return 0, failed("GetFileAttributes", err)
+		}
+	}
+	return attributes, nil
+}
+
+var underWine = sync.OnceValue(win32.UnderWine)
+
+// Stat implements win32.Directory. Under wine it asks by path, since there a handle is
+// a call to another process, and for each level, since wine would go through a link
+// made from Linux.
+func (d *directory) Stat(names ...string) (win32.FileInfo, error) {
+	if len(names) == 0 {
+		return win32.FileInfo{}, win32.ErrorInvalidName
+	}
+	info := win32.FileInfo{Name: names[len(names)-1]}
+	if underWine() {
+		var err error
+		info.Attributes, err = d.attributesByPath(names)
+		return info, err
+	}
+	handle, err := d.create(names, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return win32.FileInfo{}, err
 	}
 	defer func() { _ = windows.CloseHandle(handle) }()
-	info := win32.FileInfo{Name: name}
-	if info.Attributes, info.ReparseTag, err = tagOf(handle); err != nil {
-		return win32.FileInfo{}, err
-	}
-	if d.linkByPath(name) {
-		info.Attributes |= win32.FileAttributeReparsePoint
-	}
-	return info, nil
+	info.Attributes, info.ReparseTag, err = tagOf(handle)
+	return info, err
 }
 
-// Open implements win32.Directory. What the handle says decides: it cannot be
-// swapped any more.
-func (d *directory) Open(name string) (win32.Directory, error) {
-	handle, err := d.create(name, directoryRights, directoryShare, windows.FILE_OPEN, openItself)
+// Open implements win32.Directory. What the handle reports decides: the entry cannot
+// be replaced any more.
+func (d *directory) Open(names ...string) (win32.Directory, error) {
+	handle, err := d.create(names, directoryRights, directoryShare, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return nil, err
 	}
+	opened := &directory{handle: handle}
 	attributes, _, err := tagOf(handle)
 	switch {
 	case err != nil:
-	case attributes&win32.FileAttributeReparsePoint != 0, d.linkByPath(name):
+	case attributes&win32.FileAttributeReparsePoint != 0, d.throughLink(opened, names):
 		err = fmt.Errorf("open: %w", win32.ErrorStoppedOnSymlink)
 	case attributes&win32.FileAttributeDirectory == 0:
 		err = fmt.Errorf("open: %w", win32.ErrorDirectory)
@@ -61,14 +92,24 @@ func (d *directory) Open(name string) (win32.Directory, error) {
 		_ = windows.CloseHandle(handle)
 		return nil, err
 	}
-	return &directory{handle: handle}, nil
+	return opened, nil
+}
+
+// throughLink reports whether a link may have led to a directory that was opened by
+// the names of its levels. If the directory is at the path of these names, none did,
+// and none can be put there while it is open.
+func (d *directory) throughLink(opened *directory, names []string) bool {
+	if len(names) == 1 {
+		return d.linkByPath(names[0])
+	}
+	return !strings.EqualFold(opened.knownPath(), withoutSlash(d.knownPath())+`\`+strings.Join(names, `\`))
 }
 
 // OpenMounted implements win32.Directory. The mounted folder itself stays open
 // meanwhile, so that no link replaces it. It is open for listing, since Windows
 // ignores the sharing of a handle that only reads attributes.
 func (d *directory) OpenMounted(name string) (win32.Directory, error) {
-	folder, err := d.create(name, directoryRights, directoryShare, windows.FILE_OPEN, openItself)
+	folder, err := d.create([]string{name}, directoryRights, directoryShare, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +126,7 @@ func (d *directory) OpenMounted(name string) (win32.Directory, error) {
 		return nil, fmt.Errorf("open through tag %#x: %w", reparse.Tag, win32.ErrorReparseTagMismatch)
 	}
 	const through = windows.FILE_DIRECTORY_FILE | windows.FILE_OPEN_FOR_BACKUP_INTENT | windows.FILE_SYNCHRONOUS_IO_NONALERT
-	handle, err := d.create(name, directoryRights, directoryShare, windows.FILE_OPEN, through)
+	handle, err := d.create([]string{name}, directoryRights, directoryShare, windows.FILE_OPEN, through)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +135,7 @@ func (d *directory) OpenMounted(name string) (win32.Directory, error) {
 
 // Mkdir implements win32.Directory.
 func (d *directory) Mkdir(name string) error {
-	handle, err := d.create(name, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_CREATE,
+	handle, err := d.create([]string{name}, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_CREATE,
 		openItself|windows.FILE_DIRECTORY_FILE)
 	if err != nil {
 		return err
@@ -102,11 +143,11 @@ func (d *directory) Mkdir(name string) error {
 	return failed("CloseHandle", windows.CloseHandle(handle))
 }
 
-// Remove implements win32.Directory. An entry that is a link for the directory
-// and none for its own handle is not touched: under wine that handle is the
-// link's target, and elsewhere it has just been swapped.
+// Remove implements win32.Directory. It does not touch an entry that is a link by its
+// path but not by its handle: under wine that handle is the link's target, and on
+// Windows the entry has just been replaced.
 func (d *directory) Remove(name string) error {
-	handle, err := d.create(name, windows.DELETE|windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
+	handle, err := d.create([]string{name}, windows.DELETE|windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return err
 	}
@@ -120,9 +161,9 @@ func (d *directory) Remove(name string) error {
 	return errors.Join(err, failed("CloseHandle", windows.CloseHandle(handle)))
 }
 
-// dispose makes a file go with its handle. The newer request also takes the name
-// away at once, and files that are read-only or still open; filesystems and
-// systems that do not know it, wine among them, are asked in the old way.
+// dispose makes Windows delete a file when its handle is closed. The newer request also
+// removes the name at once, even if the file is read-only or still open. Filesystems and
+// systems that do not know it, such as wine, get the older request.
 func dispose(handle windows.Handle) error {
 	const flags = windows.FILE_DISPOSITION_DELETE | windows.FILE_DISPOSITION_POSIX_SEMANTICS |
 		windows.FILE_DISPOSITION_IGNORE_READONLY_ATTRIBUTE
@@ -170,8 +211,8 @@ func (d *directory) List() ([]win32.FileInfo, error) {
 
 const symlinkDirectory = 1 // SYMBOLIC_LINK_FLAG_DIRECTORY
 
-// Symlink implements win32.Directory. The parent is held, so its path stays its
-// path. It checks that the link exists: wine answers success and makes nothing.
+// Symlink implements win32.Directory. The parent is open, so its path does not change. It
+// checks that the link exists: wine answers success and makes nothing.
 func (d *directory) Symlink(name, target string) error {
 	if err := component(name); err != nil {
 		return err
@@ -196,14 +237,14 @@ func (d *directory) Symlink(name, target string) error {
 		return fmt.Errorf("CreateSymbolicLink answered success, then %s: %w", errno(err).Error(), win32.ErrorCallNotImplemented)
 	}
 	if reparse, err := win32.DecodeReparse(data); err != nil || reparse.Tag != win32.ReparseTagSymlink {
-		return errors.Join(err, fmt.Errorf("CreateSymbolicLink made something else: %w", win32.ErrorReparseTagMismatch))
+		return errors.Join(err, fmt.Errorf("CreateSymbolicLink made an entry that is not a symbolic link: %w", win32.ErrorReparseTagMismatch))
 	}
 	return nil
 }
 
 // Reparse implements win32.Directory.
 func (d *directory) Reparse(name string) ([]byte, error) {
-	handle, err := d.create(name, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
+	handle, err := d.create([]string{name}, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
-// Package native is Windows itself: the calls of package win32 as Windows has
-// them. It decides nothing: each method is one call, or the few that Windows
-// needs for one answer, and gives the number that this very call returned.
+// Package native implements package win32 by the calls of Windows. It makes no decisions:
+// each method is one call, or the few calls that one answer needs, and returns the
+// number that the call returned.
 //
 // On other systems the package is empty.
 package native

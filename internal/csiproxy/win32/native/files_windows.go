@@ -13,9 +13,9 @@ import (
 
 type files struct{}
 
-// A held directory may be listed, entered and asked about. Others may use it,
-// but as long as it is held neither it nor what it lies in can be renamed or
-// removed: the share mode lacks FILE_SHARE_DELETE.
+// The rights and the share mode of an open directory. Other programs may use it, but as
+// long as it is open, neither it nor a directory above it can be renamed or removed: the
+// share mode lacks FILE_SHARE_DELETE.
 const (
 	directoryRights = windows.FILE_LIST_DIRECTORY | windows.FILE_TRAVERSE | windows.FILE_READ_ATTRIBUTES | windows.SYNCHRONIZE
 	directoryShare  = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE
@@ -28,11 +28,11 @@ func (files) OpenRoot(path string) (win32.Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return holdDirectory(handle)
+	return newDirectory(handle)
 }
 
-// holdDirectory makes a Directory of a handle, which it closes unless it is one.
-func holdDirectory(handle windows.Handle) (win32.Directory, error) {
+// newDirectory makes a Directory of a handle. It closes a handle of another kind.
+func newDirectory(handle windows.Handle) (win32.Directory, error) {
 	d := &directory{handle: handle}
 	attributes, _, err := tagOf(handle)
 	if err == nil && attributes&win32.FileAttributeDirectory == 0 {
@@ -92,7 +92,7 @@ type directory struct {
 	listing sync.Mutex // a handle has one position in its list
 
 	once sync.Once
-	path string // the final path, once it was asked for
+	path string // see knownPath
 }
 
 // Close implements win32.Directory.
@@ -110,7 +110,14 @@ func (d *directory) Path() (string, error) {
 	return strings.TrimPrefix(path, `\\?\`), nil
 }
 
-// pathLimit is the most that a path of the kernel has, in UTF-16 units.
+// knownPath is the final path, asked for once: a directory that is open stays where
+// it is. "" if Windows does not report it.
+func (d *directory) knownPath() string {
+	d.once.Do(func() { d.path, _ = d.finalPath() })
+	return d.path
+}
+
+// pathLimit is the longest path of the kernel, in UTF-16 units.
 const pathLimit = 1 << 15
 
 func (d *directory) finalPath() (string, error) {
@@ -129,8 +136,8 @@ func (d *directory) finalPath() (string, error) {
 	}
 }
 
-// component refuses what is not one name in a directory. The kernel itself would
-// walk down a\b, and open the stream of a:b.
+// component rejects a text that is not one name in a directory. The kernel itself would
+// go down a\b, and open the stream of a:b.
 func component(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "\\/:*?\"<>|\x00") {
 		return fmt.Errorf("%w: %.80q is not the name of an entry", win32.ErrorInvalidName, name)
@@ -138,22 +145,32 @@ func component(name string) error {
 	return nil
 }
 
-// attributes are what an entry is looked up by. The text must live as long as
-// they do.
-func (d *directory) attributes(name string) (*windows.OBJECT_ATTRIBUTES, error) {
-	if err := component(name); err != nil {
-		return nil, err
+// object returns the structure by which the kernel finds an entry, with the names of its
+// levels. Its text must live as long as it does. Windows goes through no reparse point on the way
+// (OBJ_DONT_REPARSE); wine does not know that flag, so callers check the result.
+func (d *directory) object(names []string) (*windows.OBJECT_ATTRIBUTES, error) {
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: no name of an entry", win32.ErrorInvalidName)
 	}
-	text, err := windows.NewNTUnicodeString(name)
+	for _, name := range names {
+		if err := component(name); err != nil {
+			return nil, err
+		}
+	}
+	text, err := windows.NewNTUnicodeString(strings.Join(names, `\`))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %.80q", win32.ErrorInvalidName, name)
+		return nil, fmt.Errorf("%w: %.80q", win32.ErrorInvalidName, names)
 	}
-	return &windows.OBJECT_ATTRIBUTES{
+	object := &windows.OBJECT_ATTRIBUTES{
 		Length:        uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{})),
 		RootDirectory: d.handle,
 		ObjectName:    text,
 		Attributes:    windows.OBJ_CASE_INSENSITIVE,
-	}, nil
+	}
+	if len(names) > 1 {
+		object.Attributes |= windows.OBJ_DONT_REPARSE
+	}
+	return object, nil
 }
 
 // Options of opening an entry: itself, also when it is a reparse point; file or
@@ -161,18 +178,21 @@ func (d *directory) attributes(name string) (*windows.OBJECT_ATTRIBUTES, error) 
 // the handle waits for its end.
 const openItself = windows.FILE_OPEN_REPARSE_POINT | windows.FILE_OPEN_FOR_BACKUP_INTENT | windows.FILE_SYNCHRONOUS_IO_NONALERT
 
-// create is NtCreateFile of an entry.
-func (d *directory) create(name string, rights, share, disposition, options uint32) (windows.Handle, error) {
-	object, err := d.attributes(name)
+// create is NtCreateFile of an entry. The error for a reparse point on the way is that of
+// Open.
+func (d *directory) create(names []string, rights, share, disposition, options uint32) (windows.Handle, error) {
+	object, err := d.object(names)
 	if err != nil {
 		return 0, err
 	}
 	var handle windows.Handle
 	var status windows.IO_STATUS_BLOCK
-	if err := windows.NtCreateFile(&handle, rights, object, &status, nil, windows.FILE_ATTRIBUTE_NORMAL, share, disposition, options, 0, 0); err != nil {
-		return 0, failed("NtCreateFile", err)
+	err = failed("NtCreateFile", windows.NtCreateFile(&handle, rights, object, &status, nil,
+		windows.FILE_ATTRIBUTE_NORMAL, share, disposition, options, 0, 0))
+	if err != nil && errno(err) == win32.ErrorReparsePointEncountered {
+		err = fmt.Errorf("on the way: %w", win32.ErrorStoppedOnSymlink)
 	}
-	return handle, nil
+	return handle, err
 }
 
 // tagOf returns a handle's attributes, and its tag if it is a reparse point.

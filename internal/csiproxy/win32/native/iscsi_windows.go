@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// iscsi is iscsidsc.dll. Its functions give their number as the result.
+// iscsi is iscsidsc.dll. Its functions return their error number.
 type iscsi struct {
 	dll  *windows.LazyDLL
 	gate gate
@@ -23,12 +23,12 @@ type iscsi struct {
 
 const iscsidsc = "iscsidsc.dll"
 
-// anyPort is ISCSI_ANY_INITIATOR_PORT: whichever adapter there is.
+// anyPort is ISCSI_ANY_INITIATOR_PORT: any adapter.
 const anyPort = 0xFFFFFFFF
 
-// hasSucceeded reports whether a function did what it was asked for. A warning, such
-// as ISDSC_OPERATION_NOT_ALL_SUCCESS when one of several adapters did not answer,
-// comes with a result: package host reads back whether that is enough.
+// hasSucceeded reports whether a function succeeded. A warning, such as
+// ISDSC_OPERATION_NOT_ALL_SUCCESS when one of several adapters did not answer, comes with
+// a result; package host reads back whether it is complete.
 func hasSucceeded(result uintptr) bool { return result == 0 || win32.Errno(result).IsISCSIWarning() }
 
 // answered is returned for functions that can warn.
@@ -86,7 +86,7 @@ func (i iscsi) AddPortal(ctx context.Context, portal api.Portal) error {
 	})
 }
 
-// newLoginOptions lays the options out in memory, with the texts that they point to.
+// newLoginOptions encodes the options, with the texts that they point to.
 func newLoginOptions(options win32.ISCSILoginOptions) []byte {
 	data := make([]byte, options.Size())
 	options.Put(data, uint64(uintptr(unsafe.Pointer(&data[0]))))
@@ -103,8 +103,8 @@ const (
 	iscsiBufferLimit = 16 << 20
 )
 
-// enlarged calls with a larger buffer as long as the answer does not fit. The
-// functions differ in what they say about the size that it needs.
+// enlarged repeats a call with larger buffers until the answer fits. Not all functions
+// return the size that they need.
 func enlarged(name string, try func(buffer []byte) (result uintptr)) error {
 	for size := iscsiBuffer; ; size *= 4 {
 		result := try(make([]byte, size))
@@ -136,8 +136,8 @@ func (i iscsi) Portals(ctx context.Context) ([]api.Portal, error) {
 	})
 }
 
-// Targets implements win32.ISCSI. Only the named portal discovers again: one that is
-// unreachable would delay the others.
+// Targets implements win32.ISCSI. It repeats the discovery of the given portal only: an
+// unreachable one would delay it.
 func (i iscsi) Targets(ctx context.Context, portal api.Portal, update bool) ([]string, error) {
 	return await(ctx, i.gate, func() ([]string, error) {
 		if update {
@@ -207,8 +207,8 @@ func (i iscsi) reportTargetPortals(target string) (portals []api.Portal, err err
 	return portals, errors.Join(err, decoded)
 }
 
-// addresses are the ways to write a portal: as it is, and as the addresses that its
-// name resolves to. Targets answer with addresses.
+// addresses are the spellings of a portal: its own, and the addresses to which its name
+// resolves. Targets report addresses.
 func addresses(ctx context.Context, portal api.Portal) map[string]bool {
 	all := map[string]bool{endpoint(portal.Address, portal.Port): true}
 	if net.ParseIP(strings.Trim(portal.Address, "[]")) == nil {

@@ -17,13 +17,13 @@ func (i iscsi) Login(ctx context.Context, login api.ISCSILogin) (win32.SessionID
 	return await(ctx, i.gate, func() (win32.SessionID, error) { return i.loginTarget(login, false) })
 }
 
-// Persist implements win32.ISCSI. LoginIScsiTargetW either opens a session or keeps
-// a login for later starts (its page, "Remarks").
+// Persist implements win32.ISCSI. LoginIScsiTargetW either opens a session or stores a
+// login for later starts (its page, "Remarks").
 func (i iscsi) Persist(ctx context.Context, login api.ISCSILogin) error {
 	return awaitError(ctx, i.gate, func() error {
 		_, err := i.loginTarget(login, true)
 		if errors.Is(err, win32.ISDSCTargetAlreadyLoggedIn) || errors.Is(err, win32.ISDSCSessionAlreadyExists) {
-			return nil // the login is kept, and needed no session of its own
+			return nil // the login is stored; a session is not needed
 		}
 		return err
 	})
@@ -164,8 +164,8 @@ func (i iscsi) reportPersistentLogins() (logins []win32.ISCSIPersistentLogin, er
 	return logins, errors.Join(err, decoded)
 }
 
-// RemovePersistentLogin implements win32.ISCSI. The initiator that keeps a login
-// is part of its name, so it is looked up.
+// RemovePersistentLogin implements win32.ISCSI. The initiator is part of a login's name,
+// so it is looked up.
 func (i iscsi) RemovePersistentLogin(ctx context.Context, login win32.PersistentLogin) error {
 	return awaitError(ctx, i.gate, func() error {
 		kept, err := i.reportPersistentLogins()

@@ -15,8 +15,8 @@ import (
 // Options configure the calls. The zero value is the default.
 type Options struct {
 	// Slow limits how many of the calls that wait for other services run at once, each
-	// in a thread of its own. Formats, SMB and iSCSI have a limit each; 0 means 8. A call
-	// whose caller has left counts until it ends.
+	// in its own thread. Formats, SMB and iSCSI have a limit each; 0 means 8. A call whose
+	// caller has left counts until it returns.
 	Slow int
 }
 
@@ -44,11 +44,10 @@ func New(options Options) win32.Machine {
 // gate bounds how many slow calls run at once.
 type gate chan struct{}
 
-// await runs a call that cannot be interrupted, as soon as slow admits it or until
-// ctx ends. It waits for the end of a call that has begun, even if its caller left:
-// an operation keeps its volume or share locked until its calls are over. Otherwise
-// a format that its caller has given up could still run after the next operation,
-// and wipe what that operation made.
+// await runs a call that cannot be interrupted, once slow admits it; it fails if ctx ends
+// before. It waits until a call returns, even if the caller left: an operation keeps its
+// volume or share locked until its calls have returned. Otherwise a format whose caller
+// left could run after the next operation and erase the result of that.
 func await[T any](ctx context.Context, slow gate, call func() (T, error)) (T, error) {
 	var none T
 	select {
@@ -63,14 +62,14 @@ func await[T any](ctx context.Context, slow gate, call func() (T, error)) (T, er
 	return call()
 }
 
-// awaitError is await for a call that gives nothing.
+// awaitError is await for a call without a result.
 func awaitError(ctx context.Context, slow gate, call func() error) error {
 	_, err := await(ctx, slow, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 
-// errno is the number of an error that a call returned. Asking the thread for
-// its last error later would give another call's.
+// errno is the number of an error that a call returned. The thread's last error could be
+// that of a later call.
 func errno(err error) win32.Errno {
 	var own win32.Errno
 	if errors.As(err, &own) {
@@ -78,7 +77,7 @@ func errno(err error) win32.Errno {
 	}
 	var status windows.NTStatus
 	if errors.As(err, &status) {
-		if status == windows.STATUS_DELETE_PENDING { // which Windows itself turns into ERROR_ACCESS_DENIED
+		if status == windows.STATUS_DELETE_PENDING { // which Windows itself converts to ERROR_ACCESS_DENIED
 			return win32.ErrorDeletePending
 		}
 		return win32.Errno(status.Errno())
@@ -86,14 +85,14 @@ func errno(err error) win32.Errno {
 	var number syscall.Errno
 	switch {
 	case !errors.As(err, &number), number&syscall.Errno(windows.APPLICATION_ERROR) != 0:
-		return win32.ErrorInvalidParameter // what package syscall itself refuses
+		return win32.ErrorInvalidParameter // rejected by package syscall itself
 	case number == 0:
-		return win32.ErrorGenFailure // a call that fails without saying why
+		return win32.ErrorGenFailure // a call that fails without a number
 	}
 	return win32.Errno(number)
 }
 
-// failed names the call that failed.
+// failed adds the name of the call to an error.
 func failed(call string, err error) error {
 	if err == nil {
 		return nil
@@ -101,7 +100,7 @@ func failed(call string, err error) error {
 	return fmt.Errorf("%s: %w", call, errno(err))
 }
 
-// returned is failed for a call that gives its number as the result.
+// returned is failed for a call that returns its error number.
 func returned(call string, result uintptr) error {
 	if result == 0 {
 		return nil
@@ -109,8 +108,8 @@ func returned(call string, result uintptr) error {
 	return fmt.Errorf("%s: %w", call, win32.Errno(uint32(result)))
 }
 
-// find makes sure that a procedure exists: what a Windows lacks, or wine, must
-// not end in a panic.
+// find checks that a procedure exists: a call of a missing one, as in an old Windows or
+// in wine, would panic.
 func find(proc *windows.LazyProc) error {
 	if err := proc.Find(); err != nil {
 		return fmt.Errorf("%w: this Windows has no %s: %w", backend.ErrUnsupported, proc.Name, win32.ErrorProcNotFound)
@@ -127,7 +126,7 @@ func utf16(text string) (*uint16, error) {
 	return pointer, nil
 }
 
-// first is where a buffer begins; nil for an empty one.
+// first is the address of a buffer; nil for an empty one.
 func first(buffer []byte) *byte {
 	if len(buffer) == 0 {
 		return nil

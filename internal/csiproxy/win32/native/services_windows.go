@@ -62,7 +62,7 @@ const (
 	serviceBufferLimit = 256 << 10
 )
 
-// grown repeats a call with a larger buffer as long as the call asks for one.
+// grown repeats a call with larger buffers until the answer fits.
 func grown(call string, try func(buffer []byte, needed *uint32) error) error {
 	for size := uint32(serviceBuffer); ; {
 		var needed uint32

@@ -16,7 +16,7 @@ type volumes struct{ wmi *wmi }
 // volumeNameLength is enough for \\?\Volume{GUID}\ and its NUL.
 const volumeNameLength = 64
 
-// All implements win32.Volumes. The search is closed in any case.
+// All implements win32.Volumes. It always closes the search.
 func (volumes) All() (list []string, err error) {
 	var name [volumeNameLength]uint16
 	search, err := windows.FindFirstVolume(&name[0], volumeNameLength)
@@ -155,7 +155,7 @@ func format(s *session, volume string, request win32.FormatRequest) error {
 		{"FileSystem", request.FileSystem},
 		{"FileSystemLabel", request.Label},
 		{"Full", false},
-		{"Force", false}, // so that it refuses a volume that someone has open
+		{"Force", false}, // so that it rejects a volume that another program has open
 	}
 	if request.ClusterSize != 0 {
 		parameters = append(parameters, parameter{"AllocationUnitSize", int32(request.ClusterSize)})

@@ -17,10 +17,9 @@ const (
 	namespaceSMB     = `Root\Microsoft\Windows\Smb`
 )
 
-// wmi is Windows Management Instrumentation, by its scripting objects. No query
-// is built from what a caller gave: instances are enumerated and compared here.
-// Texts of its errors are never passed on: they may repeat a parameter,
-// and one of those is a password.
+// wmi is Windows Management Instrumentation, by its scripting objects. No query has text
+// of a caller: instances are enumerated and compared in this process. The texts of its
+// errors are dropped: they may repeat a parameter, such as a password.
 type wmi struct {
 	connect   func(namespace string) (*ole.IDispatch, error) // SWbemLocator.ConnectServer
 	lastError func() (*ole.IDispatch, error)                 // a new SWbemLastError
@@ -29,11 +28,11 @@ type wmi struct {
 
 // Numbers of COM that are not failures of CoInitializeEx.
 const (
-	comAlready     = 1          // S_FALSE: initialised already, and to be undone as well
-	comChangedMode = 0x80010106 // RPC_E_CHANGED_MODE: other code did, in another mode
+	comAlready     = 1          // S_FALSE: initialised already; needs CoUninitialize as well
+	comChangedMode = 0x80010106 // RPC_E_CHANGED_MODE: other code initialised it, in another mode
 )
 
-// run connects to a namespace and does the work there. COM belongs to a thread.
+// run connects to a namespace and runs work with it, on one thread, which COM requires.
 func (w *wmi) run(namespace string, work func(*session) error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -67,7 +66,7 @@ func connectServer(namespace string) (*ole.IDispatch, error) {
 	return value.ToIDispatch(), nil
 }
 
-// lastError is what the last call of this thread left behind.
+// lastError is the error object of the last call of this thread.
 func lastError() (*ole.IDispatch, error) { return create("WbemScripting.SWbemLastError") }
 
 // create makes an object of a class of COM.
@@ -87,8 +86,7 @@ func create(class string) (*ole.IDispatch, error) {
 // session is SWbemServices: a namespace.
 type session struct{ object }
 
-// object is an object of COM that was given to this process: release gives it
-// back.
+// object is a COM object. Its owner must call release.
 type object struct {
 	dispatch *ole.IDispatch
 	wmi      *wmi
@@ -117,7 +115,7 @@ func (o *object) value(kind member, name string, parameters ...any) (*ole.VARIAN
 	return value, nil
 }
 
-// failed is comFailed with the number that the provider gave, if it gave one.
+// failed is comFailed with the number of the provider, if it returned one.
 func (o *object) failed(what string, err error) error {
 	failure := comFailed(what, err)
 	if !errors.Is(failure, win32.ErrorWBEMFailed) && !errors.Is(failure, win32.ErrorEFail) {
@@ -190,8 +188,8 @@ type parameter struct {
 	value any // string, bool or int32
 }
 
-// call executes a method of WMI on an instance or class. meaning makes an error of
-// its result when that is not 0: each namespace has numbers of its own.
+// call executes a method of WMI on an instance or class. meaning converts a result other
+// than 0 to an error: each namespace has its own numbers.
 func (o *object) call(method string, meaning func(result uint32) error, parameters ...parameter) error {
 	in, err := o.parameters(method)
 	if err != nil {
@@ -226,7 +224,7 @@ func (o *object) call(method string, meaning func(result uint32) error, paramete
 func smbResult(result uint32) error     { return win32.FromHRESULT(result) }
 func storageResult(result uint32) error { return win32.StorageResult(result) }
 
-// parameters makes the object that a method's parameters are put into.
+// parameters makes the object with a method's parameters.
 func (o *object) parameters(method string) (*object, error) {
 	methods, err := o.object(oleutil.GetProperty, "Methods_")
 	if err != nil {
@@ -266,7 +264,8 @@ func (s *session) find(class, property string, matches func(string) bool) (found
 	return found, err
 }
 
-// each shows all instances of a class, and releases those that are not kept.
+// each calls a function for all instances of a class, and releases those that it does not
+// keep.
 func (s *session) each(class string, see func(*object) (keep bool, err error)) error {
 	set, err := s.object.object(oleutil.CallMethod, "InstancesOf", class)
 	if err != nil {
@@ -301,7 +300,7 @@ func (s *session) each(class string, see func(*object) (keep bool, err error)) e
 	}
 }
 
-// comEnd is S_FALSE, with which an enumeration ends.
+// comEnd is S_FALSE: the end of an enumeration.
 const comEnd = 1
 
 // enumerate returns the enumeration of a collection.
@@ -338,7 +337,7 @@ func comNumber(err error) uint32 {
 	return uint32(oleError.Code())
 }
 
-// comFailed names what failed, with its number and without its text.
+// comFailed returns an error with the step and its number, without its text.
 func comFailed(what string, err error) error {
 	return fmt.Errorf("WMI: %s: %w", what, win32.FromHRESULT(comNumber(err)))
 }
