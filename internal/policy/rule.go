@@ -23,7 +23,7 @@ func ParseAccount(text string) (Account, error) {
 
 func (a Account) String() string { return a.Namespace + "/" + a.Name }
 
-// Rule says who may reach the proxy's pipes. It is safe for concurrent use.
+// Rule decides which pods may reach the proxy's pipes. It is safe for concurrent use.
 type Rule struct {
 	allowed    []Account
 	labelKey   string
@@ -31,8 +31,8 @@ type Rule struct {
 	rules      rules
 }
 
-// New makes a Rule. allowed are the service accounts of node plugins. With a
-// label, KEY=VALUE, a pod of theirs must carry it as well; "" asks for none.
+// New makes a Rule. allowed are the service accounts of node plugins. With a label,
+// KEY=VALUE, their pods must have the label as well; "" requires none.
 func New(allowed []Account, label string) (*Rule, error) {
 	r := &Rule{allowed: slices.Clone(allowed), rules: compile()}
 	if label == "" {
@@ -46,7 +46,7 @@ func New(allowed []Account, label string) (*Rule, error) {
 	return r, nil
 }
 
-// Classify judges the path of a volume.
+// Classify returns the class of a volume's path.
 func (r *Rule) Classify(path string) Verdict { return r.rules.classify(path) }
 
 // Pod is what the rule checks: a pod, or a template of pods.
@@ -56,7 +56,7 @@ type Pod struct {
 	Spec      *corev1.PodSpec
 }
 
-// CheckPod says why a pod must not be; nil when it may.
+// CheckPod returns an error for a pod that must be rejected.
 func (r *Rule) CheckPod(pod Pod) error {
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
@@ -76,8 +76,8 @@ func (r *Rule) CheckPod(pod Pod) error {
 	return nil
 }
 
-// CheckVolume says why a PersistentVolume must not be: a pod would reach the pipe
-// through a claim, which does not show its path, so no pod is approved here.
+// CheckVolume returns an error for a PersistentVolume that must be rejected. A pod would
+// reach the pipe through a claim, which does not show the path, so no pod is approved.
 func (r *Rule) CheckVolume(volume *corev1.PersistentVolume) error {
 	paths := map[string]string{}
 	if volume.Spec.HostPath != nil {
@@ -149,8 +149,8 @@ func contexts(spec *corev1.PodSpec) []*corev1.SecurityContext {
 	return all
 }
 
-// privileged reports whether every container says that it is. The flag does
-// nothing on Windows; it is what the KEP has a pod declare itself with, and Pod
+// privileged reports whether every container is declared privileged. The flag has no
+// effect on Windows. In the KEP, a pod declares with it that it uses the pipe, and Pod
 // Security admission governs it.
 func privileged(spec *corev1.PodSpec) bool {
 	all := contexts(spec)
@@ -159,8 +159,8 @@ func privileged(spec *corev1.PodSpec) bool {
 	})
 }
 
-// hostProcess reports whether every container runs on the host itself. Such a pod
-// has all the rights of the proxy without its pipe.
+// hostProcess reports whether every container is a HostProcess container. Such a pod has
+// all rights of the proxy without its pipe.
 func hostProcess(spec *corev1.PodSpec) bool {
 	ofPod := spec.SecurityContext != nil && isHostProcess(spec.SecurityContext.WindowsOptions, false)
 	all := contexts(spec)

@@ -1,13 +1,11 @@
-// Package api is what csi-proxy does, in one set of types that is the union of
-// all API versions: each version of each API is translated to it and back, and
-// whatever serves it (this machine's Windows, a simulated one, a proxy behind a
-// pipe) implements it once.
+// Package api has the operations of csi-proxy, in one set of types that is the union of
+// all API versions: each version of each API is translated to it and back. This machine's
+// Windows, a simulated one and a proxy behind a pipe implement it.
 //
-// Everything arrives as the caller wrote it; an implementation checks paths,
-// volume IDs and names before it does anything. Errors wrap the sentinels of
-// package backend: ErrInvalid for what is not acceptable as it is, ErrNotFound,
-// ErrExists, ErrPrecondition, ErrInUse, ErrDenied, ErrCredentials,
-// ErrUnavailable; those that Windows gave carry a win32.Errno as well.
+// Parameters are as the caller wrote them; an implementation checks paths, volume IDs and
+// names before any step. Errors wrap the sentinels of package backend: ErrInvalid for a
+// parameter that is not acceptable, ErrNotFound, ErrExists, ErrPrecondition, ErrInUse,
+// ErrDenied, ErrCredentials, ErrUnavailable. Errors of Windows also wrap a win32.Errno.
 package api
 
 import (
@@ -32,35 +30,35 @@ type Host struct {
 type Filesystem interface {
 	// PathExists does not follow a link at the path: a dangling one exists.
 	PathExists(ctx context.Context, path string) (bool, error)
-	// Mkdir makes the directory and its parents; an existing one is not an error, a file
-	// there is ErrExists.
+	// Mkdir makes the directory and its parents. An existing directory is not an error;
+	// a file is ErrExists.
 	Mkdir(ctx context.Context, path string) error
-	// Rmdir removes a directory, or the link or mounted folder itself. Without
-	// force a directory must be empty (ErrPrecondition) and exist (ErrNotFound);
-	// with it the whole tree goes, and no link in it is entered.
+	// Rmdir removes a directory, or a link or mounted folder itself. Without force a
+	// directory must be empty (ErrPrecondition) and exist (ErrNotFound). With force it
+	// removes the whole tree, and enters no link in it.
 	Rmdir(ctx context.Context, path string, force bool) error
 	// RmdirContents empties a directory as Rmdir with force would.
 	RmdirContents(ctx context.Context, path string) error
-	// Link makes a directory link at path link to source, which must be a
-	// directory, a link or a mounted folder. An equal link is not an error; any other is ErrExists.
+	// Link makes a directory link at path link to source, which must be a directory, a
+	// link or a mounted folder. An equal link is not an error; any other entry is
+	// ErrExists.
 	Link(ctx context.Context, source, link string) error
 	// IsLink reports whether the path is a link, junction or mounted folder whose
-	// target exists; ErrNotFound when there is nothing.
+	// target exists; ErrNotFound for a missing path.
 	IsLink(ctx context.Context, path string) (bool, error)
 }
 
 // DiskLocation is a disk's SCSI address, in decimal digits.
 type DiskLocation struct{ Adapter, Bus, Target, LUN string }
 
-// UnknownNumber is the number of a disk that did not answer when it was asked for
-// its number.
+// UnknownNumber is the number of a disk that did not report its number.
 const UnknownNumber = math.MaxUint32
 
-// Disk is a physical disk as Windows numbers it now. The number changes over
-// reboots and re-attachments, so it is never kept.
+// Disk is a physical disk with its present number. The number changes over reboots and
+// re-attachments, so it is never stored.
 type Disk struct {
 	Number   uint32        // UnknownNumber only together with a Problem
-	Location *DiskLocation // nil where the adapter has none
+	Location *DiskLocation // nil if the adapter has none
 	// Page83 is the device's first identifier of VPD page 0x83 in lower-case hex,
 	// or its text; SerialNumber is without its padding. "" when it has none, and both
 	// are "" when one of them could not be read.
@@ -72,8 +70,8 @@ type Disk struct {
 	Problem error
 }
 
-// Identity is what a disk says it is, of which it may say but one thing. The zero
-// value is that of any disk.
+// Identity identifies a disk. One of the two may be empty. The zero value matches any
+// disk.
 type Identity struct{ Page83, SerialNumber string }
 
 // DiskIdentifier is one identifier in VPD page 0x83, with the numbers that the page
@@ -83,21 +81,21 @@ type DiskIdentifier struct {
 	Value                      string // lower-case hex of binary data, otherwise text
 }
 
-// IsUnidentified reports whether the disk could not be asked what it is: it may be
-// any volume's.
+// IsUnidentified reports whether the disk's identity could not be read: it may be any
+// volume's disk.
 func (d Disk) IsUnidentified() bool { return d.Problem != nil && d.Identity() == (Identity{}) }
 
-// Identity is the disk's.
+// Identity returns the disk's identity.
 func (d Disk) Identity() Identity { return Identity{Page83: d.Page83, SerialNumber: d.SerialNumber} }
 
-// IsOf reports whether a disk says all that the identity has.
+// IsOf reports whether a disk has all that the identity has.
 func (i Identity) IsOf(d Disk) bool {
 	return (i.Page83 == "" || i.Page83 == d.Page83) && (i.SerialNumber == "" || i.SerialNumber == d.SerialNumber)
 }
 
-// Disks are the physical disks. A number is whatever disk has it at the moment;
-// who means one disk says which: another that has got its number stays as it is,
-// and the call is ErrUnavailable.
+// Disks are the physical disks. A number means the disk that has it at the time of the
+// call. A caller that needs a certain disk gives its identity: if another disk has the
+// number, it is not changed, and the call is ErrUnavailable.
 type Disks interface {
 	// List returns all disks by ascending number. A disk that cannot be read is
 	// listed with its Problem.
@@ -108,14 +106,15 @@ type Disks interface {
 	// Partition brings a blank disk online and writable, gives it a GPT and one
 	// basic data partition of all its space, and returns the partition's volume
 	// once Windows has it. A disk that is partitioned stays as it is; its first
-	// data volume is returned, "" when it has none. Anything else on the disk is
+	// data volume is returned, "" if it has none. Any other content of the disk is
 	// ErrPrecondition.
 	Partition(ctx context.Context, disk uint32, expected Identity) (volumeID string, err error)
 	// Size is in bytes.
 	Size(ctx context.Context, disk uint32) (int64, error)
 	Online(ctx context.Context, disk uint32) (bool, error)
-	// SetOnline also takes read-only off. Before a disk goes offline its volumes
-	// are flushed and dismounted; ErrInUse when a file on them is open.
+	// SetOnline also makes the disk writable when it brings it online. Before a disk
+	// goes offline its volumes are flushed and dismounted; ErrInUse if a file on them is
+	// open.
 	SetOnline(ctx context.Context, disk uint32, expected Identity, online bool) error
 }
 
@@ -125,21 +124,22 @@ type VolumeStats struct{ Total, Used int64 }
 // Volumes are those that Windows has found on disks. An ID is
 // \\?\Volume{GUID}\, with or without the last backslash.
 type Volumes interface {
-	// OnDisk lists the volumes of a partition, or of all when partition is 0.
-	// Where a data partition exists its volume is waited for.
+	// OnDisk lists the volumes of a partition, or of all if partition is 0. It waits for
+	// the volumes of data partitions.
 	OnDisk(ctx context.Context, disk, partition uint32) ([]string, error)
-	// FileSystem is the name of what the volume is formatted with; "" is raw.
+	// FileSystem is the name of the volume's filesystem; "" for a raw volume.
 	FileSystem(ctx context.Context, volumeID string) (string, error)
 	// Format makes an NTFS (fileSystem "" or "NTFS") on a raw volume whose blocks
 	// are blank; ErrPrecondition for any other, without exception.
 	Format(ctx context.Context, volumeID, fileSystem string) error
-	// Mount makes an empty directory a mounted folder; ErrPrecondition when it is
-	// not empty or another volume's. The same volume there is not an error.
+	// Mount makes an empty directory a mounted folder; ErrPrecondition if it is not empty
+	// or another volume's. The same volume is not an error.
 	Mount(ctx context.Context, volumeID, path string) error
-	// Unmount flushes and takes the volume off the directory, which stays. A volume
-	// that is not mounted there is not an error; another one there is ErrPrecondition.
+	// Unmount flushes the volume and unmounts it from the directory, which stays. A
+	// volume that is not mounted there is not an error; another volume is
+	// ErrPrecondition.
 	Unmount(ctx context.Context, volumeID, path string) error
-	// Resize grows partition and filesystem to size bytes, 0 for all there is, and
+	// Resize grows partition and filesystem to size bytes, 0 for all of the disk, and
 	// returns the volume's size. It never shrinks: a smaller size is not an error.
 	Resize(ctx context.Context, volumeID string, size int64) (int64, error)
 	Stats(ctx context.Context, volumeID string) (VolumeStats, error)
@@ -177,22 +177,22 @@ func (s Secret) Reveal() string { return string(s) }
 
 // SMBMount asks for an SMB share on this machine.
 type SMBMount struct {
-	// Remote is \\server\share, or a directory below it; slashes will do.
+	// Remote is \\server\share, or a directory below it, with backslashes or slashes.
 	Remote string
-	// Local is where a link to it is made; "" makes none.
+	// Local is the path of a link to it; "" for none.
 	Local    string
 	Username string
 	Password Secret
 }
 
-// SMB are the machine's global mappings, which containers see as well. Mounts
-// of one share have one mapping, which goes with the last of them.
+// SMB are the machine's global mappings, which containers see as well. Mounts of one
+// share have one mapping, which is removed with the last of them.
 type SMB interface {
-	// Mount is refused with ErrPrecondition when the share is mapped for another
-	// user, with ErrCredentials when the server does not take the password.
+	// Mount fails with ErrPrecondition if the share is mapped for another user, with
+	// ErrCredentials if the server rejects the password.
 	Mount(ctx context.Context, mount SMBMount) error
-	// Unmount gives up one mount of the remote path: the one at local, or with
-	// local "" one that has no link. A missing mount is not an error.
+	// Unmount ends one mount of the remote path: the one at local, or, if local is "",
+	// one without a link. A missing mount is not an error.
 	Unmount(ctx context.Context, remote, local string) error
 }
 
@@ -227,15 +227,17 @@ type ISCSI interface {
 	Discover(ctx context.Context, portal Portal) (iqns []string, err error)
 	RemovePortal(ctx context.Context, portal Portal) error
 	Portals(ctx context.Context) ([]Portal, error)
-	// Connect logs in, also again at each start of the machine. An existing session is not an error.
+	// Connect logs in, now and at each start of the machine. An existing session is not
+	// an error.
 	Connect(ctx context.Context, login ISCSILogin) error
-	// Disconnect ends the session and forgets it. A missing one is not an error.
+	// Disconnect ends the session and removes the login. A missing session is not an
+	// error.
 	Disconnect(ctx context.Context, portal Portal, iqn string) error
-	// Disks returns the numbers of the session's disks and waits for the first; none
-	// without a session.
+	// Disks waits for the first disk of the session and returns the numbers of all. It
+	// returns none without a session.
 	Disks(ctx context.Context, portal Portal, iqn string) ([]uint32, error)
-	// SetMutualSecret sets what targets prove themselves with, for all sessions of
-	// the machine: 12 to 16 bytes.
+	// SetMutualSecret sets the secret by which targets authenticate themselves, for all
+	// sessions of the machine: 12 to 16 bytes.
 	SetMutualSecret(ctx context.Context, secret Secret) error
 }
 
@@ -246,8 +248,8 @@ type Service struct {
 	Status      uint32 // 1 stopped … 4 running … 7 paused
 }
 
-// System is what drivers ask of the machine itself. Only services that are
-// configured are known; any other is ErrNotFound.
+// System has the operations on the machine itself. Only configured services exist for
+// callers; any other is ErrNotFound.
 type System interface {
 	BIOSSerialNumber(ctx context.Context) (string, error)
 	StartService(ctx context.Context, name string) error

@@ -10,17 +10,17 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// FormatRedacted is fmt.Formatter's method for a message with a secret: whatever the verb,
-// the secret is not shown.
+// FormatRedacted implements fmt.Formatter for a message with a secret: no verb shows the
+// secret.
 func FormatRedacted(state fmt.State, message proto.Message) {
 	_, _ = fmt.Fprint(state, RedactedText(message))
 }
 
-// RedactedValue is slog.LogValuer's method for a message with a secret.
+// RedactedValue implements slog.LogValuer for a message with a secret.
 func RedactedValue(message proto.Message) slog.Value { return slog.StringValue(RedactedText(message)) }
 
-// RedactedText is the message in protobuf's text form, its secrets as stars. Secrets are
-// known by their field's name, password or secret.
+// RedactedText is the message in protobuf's text form, with stars in place of its secrets
+// (see IsSecret).
 func RedactedText(message proto.Message) string {
 	copied := proto.Clone(message)
 	reflected := copied.ProtoReflect()

@@ -9,17 +9,17 @@ import (
 	"google.golang.org/grpc"
 )
 
-// PipePrefix begins the name of every pipe.
+// PipePrefix is the beginning of every pipe's name.
 const PipePrefix = `\\.\pipe\csi-proxy-`
 
 // Definition is one version of one API.
 type Definition struct {
 	// Group is "" for the service of the KEP, else the group's: disk, volume, ….
 	Group string
-	// Version is such as v1, v1beta2 or v2alpha1.
+	// Version is a version such as v1, v1beta2 or v2alpha1.
 	Version string
-	// Register adds the service to a server. Its methods return the errors of the
-	// host as they are.
+	// Register adds the service to a server. Its methods return the errors of the host
+	// unchanged.
 	Register func(registrar grpc.ServiceRegistrar, host Host)
 }
 
@@ -35,8 +35,8 @@ func (d Definition) Pipe() string {
 // versionPattern is Kubernetes' rule for versions of an API ("API versioning").
 var versionPattern = regexp.MustCompile(`^v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?$`)
 
-// versionNumber is a parsed version: the major number, 0 for alpha, 1 for beta, 2 for
-// stable, and the number within.
+// versionNumber is a parsed version: the major number, the stage (0 alpha, 1 beta, 2
+// stable), and the minor number.
 type versionNumber struct{ major, stage, minor int }
 
 func parseVersion(text string) (n versionNumber, err error) {
@@ -60,14 +60,14 @@ func parseVersion(text string) (n versionNumber, err error) {
 	return n, nil
 }
 
-// CheckVersion refuses what is not a version.
+// CheckVersion rejects a text that is not a version.
 func CheckVersion(text string) error {
 	_, err := parseVersion(text)
 	return err
 }
 
 // CompareVersions orders versions, the older first: by major number, then alpha, beta,
-// stable, then by the number within. A text that is not a version comes before all.
+// stable, then by the minor number. A text that is not a version precedes all.
 func CompareVersions(a, b string) int {
 	x, _ := parseVersion(a)
 	y, _ := parseVersion(b)

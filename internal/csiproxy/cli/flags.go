@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/service"
 )
 
-// config is what the flags of run say.
+// config are the flags of run.
 type config struct {
 	machine        Machine
 	kubeletPath    string
@@ -30,15 +30,14 @@ type config struct {
 	log            logConfig
 }
 
-// logConfig says where the log goes.
+// logConfig are the flags of the log.
 type logConfig struct {
 	format, level, file string
 	verbosity           int
 	toStderr            bool
 }
 
-// The service is stopped within drain, which is what calls in flight get, and
-// what the rest takes.
+// drain bounds the time for running calls at a stop, stopTime that of the whole stop.
 const (
 	drain    = 10 * time.Second
 	stopTime = 2 * drain
@@ -51,14 +50,14 @@ func (c *config) flags() *pflag.FlagSet {
 	f.StringArrayVar(&c.workingDirs, "working-dir", nil, "further `directory` that paths of callers may be below (may be repeated)")
 	f.BoolVar(&c.requirePrivacy, "require-privacy", true, "ask for encryption on SMB mappings; servers without SMB 3 encryption need false")
 	f.StringSliceVar(&c.services, "service-allow", []string{"MSiSCSI"},
-		"`names` of the services that callers may ask for, start and stop; any other does not exist for them")
+		"`names` of the services that callers may query, start and stop; any other does not exist for them")
 	f.StringArrayVar(&c.sids, "allow-sid", nil,
-		"`SID` that may open the pipes in addition to SYSTEM and Administrators (may be repeated); an account that may owns the machine")
+		"`SID` that may open the pipes in addition to SYSTEM and Administrators (may be repeated); such an account has full control of the machine")
 	f.BoolVar(&c.exitIfTaken, "exit-if-taken", false,
 		"end with an error when other processes serve all pipes at the start, instead of waiting until one is free")
-	f.StringVar(&c.stateDir, "state-dir", host.StateDir, "`directory` for what Windows does not remember, such as who uses an SMB mapping")
+	f.StringVar(&c.stateDir, "state-dir", host.StateDir, "`directory` for state that Windows does not report, such as the users of an SMB mapping")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", "", "`host:port` of /metrics, /healthz and /readyz; none without it")
-	f.BoolVar(&c.windowsService, "windows-service", false, "be a Windows service; for the service control manager, see install")
+	f.BoolVar(&c.windowsService, "windows-service", false, "run as a Windows service; only the service control manager sets it, see install")
 	if c.machine.Flags != nil {
 		c.machine.Flags(f)
 	}
@@ -72,7 +71,7 @@ func (l *logConfig) flags() *pflag.FlagSet {
 	f.StringVar(&l.format, "log-format", "auto", "text, json, or auto: text on a terminal, JSON otherwise")
 	f.StringVar(&l.level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&l.file, "log-file", "", fmt.Sprintf("`file` for the log instead of standard error; at %d MiB it "+
-		"becomes FILE.old, and a new one is begun", logLimit>>20))
+		"is renamed to FILE.old, and a new one begins", logLimit>>20))
 	f.IntVarP(&l.verbosity, "v", "v", 0, "upstream's verbosity: 4 and more is --log-level=debug")
 	f.BoolVar(&l.toStderr, "logtostderr", true, "upstream's; --log-file decides")
 	for _, upstreams := range []string{"v", "logtostderr"} {
@@ -87,7 +86,7 @@ func nameFlag(name *string) *pflag.FlagSet {
 	return f
 }
 
-// check finds what is wrong with the command line before anything is done.
+// check rejects an invalid command line before any step.
 func (c *config) check() error {
 	if _, err := paths.New(c.kubeletPath, c.workingDirs...); err != nil {
 		return usageErrorf("--kubelet-path or --working-dir: %w", err)
@@ -111,12 +110,12 @@ func (c *config) check() error {
 	return nil
 }
 
-// arguments are the command line that starts the service as configured: what
-// was said, and not what the defaults are today.
-func (c *config) arguments(said *pflag.FlagSet) ([]string, error) {
+// arguments returns the command line that starts the service with the flags that were
+// given. It omits defaults, which may change with an upgrade.
+func (c *config) arguments(given *pflag.FlagSet) ([]string, error) {
 	arguments := []string{"run", "--windows-service"}
 	var err error
-	said.Visit(func(flag *pflag.Flag) {
+	given.Visit(func(flag *pflag.Flag) {
 		if flag.Name == "windows-service" {
 			return
 		}

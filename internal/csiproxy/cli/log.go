@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/logformat"
 )
 
-// discard is where check writes.
+// discard is the writer of check.
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
@@ -24,7 +24,7 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (l *logConfig) logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.level)); err != nil {
-		return nil, fmt.Errorf("log level %q is none of debug, info, warn, error", l.level)
+		return nil, fmt.Errorf("log level %q is not one of debug, info, warn, error", l.level)
 	}
 	if l.verbosity >= 4 {
 		level = min(level, slog.LevelDebug)
@@ -36,7 +36,7 @@ func (l *logConfig) logger(w io.Writer) (*slog.Logger, error) {
 	case l.format == "json", l.format == "auto":
 		return slog.New(logformat.JSON(w, options)), nil
 	}
-	return nil, fmt.Errorf("log format %q is none of auto, text, json", l.format)
+	return nil, fmt.Errorf("log format %q is not one of auto, text, json", l.format)
 }
 
 func isTerminal(w io.Writer) bool {
@@ -44,7 +44,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// logLimit is the size in bytes at which a log file becomes the old one.
+// logLimit is the size in bytes at which a log file is renamed.
 const logLimit = 10 << 20
 
 // logFile is a file that stays below a size: at the limit it replaces the previous
@@ -54,7 +54,7 @@ type logFile struct {
 	limit int64
 
 	mu     sync.Mutex
-	file   *os.File // nil when it could not be opened again, and once closed
+	file   *os.File // nil after a failed open, and once closed
 	size   int64
 	closed bool
 }
@@ -64,7 +64,7 @@ func openLogFile(path string, limit int64) (*logFile, error) {
 	return l, l.open(0)
 }
 
-// open appends to what is there; flags may say otherwise.
+// open opens the file for appending, or with further flags.
 func (l *logFile) open(flags int) error {
 	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|flags, 0o640)
 	if err != nil {
@@ -104,8 +104,8 @@ func (l *logFile) makeRoom(bytes int64) error {
 	return nil
 }
 
-// rotate begins a new file. If a reader of the old one keeps it
-// from being renamed, it is emptied instead: the bound counts more.
+// rotate begins a new file. If another program has the file open and prevents the rename,
+// rotate empties it instead: the size must stay below the limit.
 func (l *logFile) rotate() error {
 	_ = l.file.Close()
 	l.file = nil
@@ -132,14 +132,14 @@ func (l *logFile) Close() error {
 	return err
 }
 
-// keepCrash makes the runtime also write to a file what ends the process, as a
-// service has no standard error. Crashes are added to those before.
+// keepCrash makes the runtime also append the text of a crash to a file, because a
+// service has no standard error.
 func keepCrash(path string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
 		return fmt.Errorf("file for a crash: %w", err)
 	}
-	defer func() { _ = file.Close() }() // the runtime has a handle of its own
+	defer func() { _ = file.Close() }() // the runtime has its own handle
 	if info, err := file.Stat(); err == nil && info.Size() > logLimit {
 		if err := file.Truncate(0); err != nil {
 			return fmt.Errorf("file for a crash: %w", err)

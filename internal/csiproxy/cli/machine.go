@@ -9,12 +9,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// Machine is what a proxy works on: cmd/csi-proxy passes the machine that it runs
+// Machine is the machine that a proxy works on: cmd/csi-proxy passes the one that it runs
 // on, a program for tests a simulated one.
 type Machine struct {
 	// Flags adds the machine's own flags to those of run and install; nil adds none.
 	Flags func(flags *pflag.FlagSet)
-	// Check returns what is wrong with these flags, an error of usage; nil accepts all.
+	// Check returns an error of usage for these flags; nil accepts all.
 	Check func() error
 	// Open makes the machine ready for calls.
 	Open func(log *slog.Logger) (Opened, error)
@@ -23,8 +23,8 @@ type Machine struct {
 // Opened is a machine that is ready for calls.
 type Opened struct {
 	Calls win32.Machine
-	// Volatile says that the machine's state ends with the process: the proxy
-	// keeps no state of its own about it.
+	// Volatile means that the machine's state ends with the process: the proxy stores no
+	// state about it.
 	Volatile bool
 	// Pages are served together with the pipes.
 	Pages []Page
@@ -32,7 +32,7 @@ type Opened struct {
 
 // Page is an address that answers HTTP.
 type Page struct {
-	Flag     string // which has the address, for errors
+	Flag     string // of the address, for errors
 	Address  string
 	Handlers map[string]http.Handler // by pattern
 }

@@ -22,8 +22,8 @@ type site struct {
 	server   *http.Server
 }
 
-// openAll binds the addresses of pages, so that a taken one is known before
-// anything is served.
+// openAll binds the addresses of pages, so that a taken address is an error before any
+// pipe is served.
 func openAll(ctx context.Context, pages []Page, log *slog.Logger) ([]*site, error) {
 	sites := make([]*site, 0, len(pages))
 	for _, page := range pages {

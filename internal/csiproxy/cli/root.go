@@ -22,18 +22,17 @@ const (
 	exitUsage  = 2
 )
 
-// usageError says that the command line is wrong.
+// usageError is an error of the command line.
 type usageError struct{ error }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error.
 func (e usageError) Unwrap() error { return e.error }
 
 func usageErrorf(format string, arguments ...any) error {
 	return usageError{fmt.Errorf(format, arguments...)}
 }
 
-// errNotRunning makes status end with exitFailed when there is nothing more to
-// say.
+// errNotRunning makes status exit with exitFailed, without a message.
 var errNotRunning = errors.New("the service does not run")
 
 // NewRoot returns the csi-proxy command with all its subcommands.
@@ -90,11 +89,11 @@ func Run(ctx context.Context, version string, machine Machine, arguments []strin
 	return exitFailed
 }
 
-// oneDash is a flag as upstream's command line, of Go's package flag, has it.
+// oneDash is a flag in upstream's form, that of Go's package flag.
 var oneDash = regexp.MustCompile(`^-[a-z][a-z_-]+(=.*)?$`)
 
-// spelled makes today's command line of upstream's: flags without a command are
-// those of run, and may have one dash.
+// spelled converts upstream's command lines: flags without a command are those of run, and
+// may have one dash.
 func spelled(arguments []string) []string {
 	if len(arguments) == 0 {
 		return []string{"run"}

@@ -86,21 +86,21 @@ func (c *config) openLog(stderr io.Writer) (*slog.Logger, func(), error) {
 		return log, end, err
 	}
 	events, err := service.OpenEvents(c.serviceName)
-	if err != nil { // the log is not what the service is for
-		log.Error("there will be no events", "error", err)
+	if err != nil { // the service works without it
+		log.Error("the event log gets no events of csi-proxy", "error", err)
 		return log, end, nil
 	}
 	closing = append(closing, events)
 	return service.WithEvents(log, events), end, nil
 }
 
-// versions are all that this binary has: the API of the KEP, then the groups, of
-// each the newest first.
+// versions returns all versions of this binary: the API of the KEP, then the groups, each
+// from the newest.
 func versions() []api.Definition {
 	return slices.Concat(csiproxy.Versions(), groups.Versions())
 }
 
-// serve is the process's work.
+// serve serves the pipes and the pages until ctx ends.
 func (c *config) serve(ctx context.Context, log *slog.Logger, ready func()) error {
 	rules, err := paths.New(c.kubeletPath, c.workingDirs...)
 	if err != nil {

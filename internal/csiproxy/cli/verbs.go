@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// restart is how long after a crash the service is started again.
+	// restart is the time from a crash to the restart of the service.
 	restart = 10 * time.Second
-	// verbTime bounds the waiting of a verb: longer than the service may take.
+	// verbTime bounds the wait of a verb; it exceeds the service's own limits.
 	verbTime = 60 * time.Second
 )
 
@@ -22,12 +22,12 @@ func newInstallCommand(machine Machine) *cobra.Command {
 	c := config{machine: machine}
 	command := &cobra.Command{
 		Use:   "install",
-		Short: "Make csi-proxy a Windows service that starts with the machine, or change the one that is there",
+		Short: "Make csi-proxy a Windows service that starts with the machine, or change the installed one",
 		Long: `Make csi-proxy a Windows service that starts with the machine and again after
-a crash, or bring the service that is there to these flags, which are those of
-run. A service that runs takes them at its next start. Start and stop, errors
-and pipes that other processes have are in the event log, source as the
-service's name; the rest of the log is kept only with --log-file.`,
+a crash, or change the installed service to these flags, which are those of run.
+A running service uses them from its next start on. The event log has start and
+stop, errors, and pipes of other processes, with the service's name as source;
+the rest of the log is stored only with --log-file.`,
 		Args: none,
 	}
 	flags := c.flags()
@@ -99,7 +99,7 @@ func newRemoveCommand() *cobra.Command {
 func newStatusCommand() *cobra.Command {
 	var of string
 	command := &cobra.Command{
-		Use: "status", Short: "Tell of the service; the exit code is 0 when it runs and 1 otherwise", Args: none,
+		Use: "status", Short: "Print the state of the service; the exit code is 0 if it runs and 1 otherwise", Args: none,
 		RunE: func(command *cobra.Command, _ []string) error {
 			status, err := service.Query(of)
 			if err != nil {

@@ -16,10 +16,11 @@ import (
 // defaultPort is iSCSI's own (RFC 7143, section 14).
 const defaultPort = 3260
 
-// undoLimit is how long a portal may take to be forgotten after a failure.
+// undoLimit bounds the removal of a portal after a failure.
 const undoLimit = 5 * time.Second
 
-// MountISCSILun logs in to a target and gives the disk of one of its LUNs, online.
+// MountISCSILun logs in to a target, brings the disk of one of its LUNs online, and
+// returns the disk's number.
 func (o *Operations) MountISCSILun(ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32) (disk uint32, err error) {
 	if err := checkLogin(login); err != nil {
 		return 0, err
@@ -29,13 +30,13 @@ func (o *Operations) MountISCSILun(ctx context.Context, host api.Host, login api
 		return 0, err
 	}
 	defer unlock()
-	// The host checks portal and name here, before anything is made.
+	// The host checks portal and name here, before the first change.
 	disks, err := host.ISCSI.Disks(ctx, login.Portal, login.IQN)
 	if err != nil {
 		return 0, err
 	}
-	// A session that gives disks need not come back after a restart of Windows:
-	// Connect adds the login that an earlier call did not come to.
+	// A session with disks may lack its persistent login, if an earlier call was
+	// interrupted. Connect adds it.
 	if len(disks) > 0 {
 		err = host.ISCSI.Connect(ctx, login)
 	} else {
@@ -48,11 +49,12 @@ func (o *Operations) MountISCSILun(ctx context.Context, host api.Host, login api
 	if err != nil {
 		return 0, err
 	}
-	// Online is also how UnmountISCSILun knows that the session is in use.
+	// UnmountISCSILun takes a disk that is online for a user of the session.
 	return found.Number, host.Disks.SetOnline(ctx, found.Number, found.Identity(), true)
 }
 
-// checkLogin finds what would only be refused after the portal was added.
+// checkLogin rejects parameters that the host would reject only after the portal was
+// added.
 func checkLogin(login api.ISCSILogin) error {
 	wantsCHAP := login.Auth != api.NoAuth
 	switch {
@@ -65,7 +67,7 @@ func checkLogin(login api.ISCSILogin) error {
 	case wantsCHAP && (login.Username == "" || login.Secret == ""):
 		return fmt.Errorf("%w: CHAP needs a user and a secret", backend.ErrInvalid)
 	case !wantsCHAP && (login.Username != "" || login.Secret != ""):
-		return fmt.Errorf("%w: a user and a secret are of no use without CHAP", backend.ErrInvalid)
+		return fmt.Errorf("%w: a user and a secret need CHAP", backend.ErrInvalid)
 	}
 	return nil
 }
@@ -90,7 +92,7 @@ func connect(ctx context.Context, iscsi api.ISCSI, login api.ISCSILogin) error {
 	return iscsi.Connect(ctx, login)
 }
 
-// findTarget makes the initiator learn of the target.
+// findTarget makes the initiator discover the target.
 func findTarget(ctx context.Context, iscsi api.ISCSI, login api.ISCSILogin) error {
 	iqns, err := iscsi.Discover(ctx, login.Portal)
 	if err != nil {
@@ -103,18 +105,18 @@ func findTarget(ctx context.Context, iscsi api.ISCSI, login api.ISCSILogin) erro
 	return nil
 }
 
-// forget takes back a portal that was of no use, also for a caller who is gone.
+// forget removes a portal that this call added, also after the caller left.
 func forget(ctx context.Context, iscsi api.ISCSI, portal api.Portal) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	if err := iscsi.RemovePortal(ctx, portal); err != nil {
-		return fmt.Errorf("forgetting portal %s again: %w", portalText(portal), err)
+		return fmt.Errorf("remove portal %s: %w", portalText(portal), err)
 	}
 	return nil
 }
 
-// waitForLUN returns the LUN's disk. A session that was there before
-// the LUN was added to its target knows of it only after a rescan.
+// waitForLUN returns the LUN's disk. If the LUN was added to the target after the session
+// began, its disk appears only after a rescan.
 func (o *Operations) waitForLUN(ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32) (api.Disk, error) {
 	limit, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
@@ -157,8 +159,8 @@ func missingLUN(ctx context.Context, iqn string, lun uint32, disks []api.Disk) e
 	return fmt.Errorf("%w: target %s has no disk at LUN %d; its disks are at %s", backend.ErrNotFound, iqn, lun, strings.Join(luns, ", "))
 }
 
-// sessionDisks returns the disks of a session. One that Windows does not list has
-// a problem.
+// sessionDisks returns the disks of a session. A disk that Windows does not list has a
+// Problem.
 func sessionDisks(ctx context.Context, host api.Host, portal api.Portal, iqn string) ([]api.Disk, error) {
 	numbers, err := host.ISCSI.Disks(ctx, portal, iqn)
 	if err != nil || len(numbers) == 0 {
@@ -178,7 +180,7 @@ func sessionDisks(ctx context.Context, host api.Host, portal api.Portal, iqn str
 	return disks, nil
 }
 
-// atLUN is the index of the disk with a LUN, -1 if there is none.
+// atLUN returns the index of the disk with a LUN, or -1.
 func atLUN(disks []api.Disk, lun uint32) int {
 	return slices.IndexFunc(disks, func(d api.Disk) bool {
 		if d.Location == nil {
@@ -207,7 +209,7 @@ func (o *Operations) UnmountISCSILun(ctx context.Context, host api.Host, portal 
 		}
 		disks = slices.Delete(disks, i, i+1)
 	}
-	// What could not be read may be in use.
+	// A disk that could not be read may be in use.
 	if slices.ContainsFunc(disks, func(d api.Disk) bool { return d.Online || d.Problem != nil }) {
 		return nil
 	}
@@ -220,7 +222,7 @@ func session(portal api.Portal, iqn string) string {
 
 func samePortal(a, b api.Portal) bool { return portalText(a) == portalText(b) }
 
-// portalText is address:port with the port that is meant.
+// portalText is address:port, with the default port if none is given.
 func portalText(p api.Portal) string {
 	port := p.Port
 	if port == 0 {

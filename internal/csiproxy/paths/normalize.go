@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Normalize makes a path that Go, fsnotify or a configuration spelled with
-// slashes, or without its drive, one of Windows, as the kubelet does: every slash
-// becomes a backslash, and a leading one gets c: before it. What begins with two
-// is a share or a device, which the kubelet leaves alone where it knows of them
-// (hostPath volumes), and so does this. It checks nothing.
+// Normalize converts a path that Go, fsnotify or a configuration spelled with slashes,
+// or without its drive, to a path of Windows, as the kubelet does: every slash becomes a
+// backslash, and a leading one gets c: before it. A path that begins with two is a share
+// or a device, and stays as it is, as in the kubelet's hostPath volumes. Normalize checks
+// nothing.
 func Normalize(text string) string {
 	text = strings.ReplaceAll(text, "/", separator)
 	if strings.HasPrefix(text, separator) && !strings.HasPrefix(text, `\\`) {
@@ -18,15 +18,15 @@ func Normalize(text string) string {
 	return text
 }
 
-// maxSocketBytes is what fits into sockaddr_un together with the NUL (afunix.h,
+// maxSocketBytes is the longest path in sockaddr_un, with its NUL (afunix.h,
 // UNIX_PATH_MAX).
 const maxSocketBytes = 107
 
 // ParseEndpoint returns the path of a CSI endpoint on Windows. It takes a path with
 // or without the scheme unix, with or without its two slashes: unix:/csi/csi.sock,
 // unix:///csi/csi.sock, unix://C:\csi\csi.sock, unix:///C:/csi/csi.sock and
-// C:\csi\csi.sock. A drive is not the authority of a URL, so the form is taken apart
-// here; separators may be doubled, as they are where YAML did not need that.
+// C:\csi\csi.sock. A drive is not the authority of a URL, so this function
+// parses the form; separators may be doubled, as in YAML that did not need it.
 func ParseEndpoint(text string) (string, error) {
 	const field = "endpoint"
 	rest := text

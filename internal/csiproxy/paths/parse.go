@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// maxUnits is how long a path may be, in UTF-16 units: MAX_PATH of Windows,
-	// which the API has always had as its limit.
+	// maxUnits is the longest path, in UTF-16 units: MAX_PATH of Windows, which has
+	// always been the API's limit.
 	maxUnits = 260
-	// maxNameUnits is the longest name NTFS takes.
+	// maxNameUnits is the longest name in NTFS.
 	maxNameUnits = 255
 )
 
@@ -68,8 +68,8 @@ func hasPrefix(components, prefix []string) bool {
 	return true
 }
 
-// wholeProblem says what is wrong with a path as such: its encoding, its length,
-// its beginning.
+// wholeProblem returns a fault of the path as a whole: its encoding, its length, its
+// beginning.
 func wholeProblem(text string) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -99,9 +99,8 @@ func units(text string) (n int) {
 	return n
 }
 
-// nameProblem says why Windows, or one of its layers, would take a name for
-// something else than the directory entry of exactly that name ("Naming Files,
-// Paths, and Namespaces").
+// nameProblem returns the reason why Windows, or one of its layers, would not take a name
+// for the directory entry of exactly that name ("Naming Files, Paths, and Namespaces").
 func nameProblem(name string) string {
 	switch {
 	case name == "":
@@ -126,8 +125,8 @@ func nameProblem(name string) string {
 	return ""
 }
 
-// isShort finds a tilde with a digit behind it, as all short names have that NTFS
-// makes. kubernetes.io~csi has none.
+// isShort reports whether a name has a tilde before a digit, as all short names of NTFS
+// have. kubernetes.io~csi is not one.
 func isShort(name string) bool {
 	for i := 0; i+1 < len(name); i++ {
 		if name[i] == '~' && '0' <= name[i+1] && name[i+1] <= '9' {
@@ -138,7 +137,7 @@ func isShort(name string) bool {
 }
 
 // isDevice reports whether the name is one of DOS's devices, which exist in every
-// directory. What is behind the first dot, and blanks before it, do not count.
+// directory. The first dot, the blanks before it and all text after it do not count.
 func isDevice(name string) bool {
 	stem, _, _ := strings.Cut(name, ".")
 	stem = fold(strings.TrimRight(stem, " "))
@@ -153,9 +152,9 @@ func isDevice(name string) bool {
 	return isPort && utf8.RuneCountInString(port) == 1 && strings.ContainsAny(port, "0123456789¹²³")
 }
 
-// fold makes texts equal that NTFS takes for equal names: each UTF-16 unit by
-// itself in upper case, so nothing beyond the basic plane. Unicode's dotless i and
-// long s, whose upper case is of ASCII, have none in $UpCase.
+// fold returns the same text for names that NTFS takes for equal. It converts each UTF-16
+// unit separately to upper case, so that it changes nothing beyond the basic plane.
+// Unicode's dotless i and long s, whose upper case is in ASCII, have none in $UpCase.
 func fold(text string) string {
 	return strings.Map(func(r rune) rune {
 		upper := unicode.ToUpper(r)

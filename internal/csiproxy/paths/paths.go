@@ -1,10 +1,9 @@
-// Package paths decides which paths csi-proxy works on. A path that arrives is
-// text from a caller who may be hostile; what passes Rules.Check is a Path, and
-// nothing else of the proxy takes one that is not. The rules are pure and the
-// same on all systems.
+// Package paths decides which paths csi-proxy works on. A path of a request is text from
+// a caller that may be hostile. Rules.Check makes a Path of it, and the rest of the proxy
+// takes only such paths. The rules are pure and the same on all systems.
 //
-// A path says where a thing is, not what it is: that no link lies on the way is
-// checked when the path is walked, by handles.
+// They are about the text of a path. That no link lies on the way is checked when the
+// path is walked, by handles.
 package paths
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// separator is the only one: a slash is refused, so that a path has one spelling.
+// separator is the only one: Check rejects a slash, so that a path has one spelling.
 const separator = `\`
 
 // Rules are the roots that paths must lie below.
@@ -55,8 +54,8 @@ func depth(text string) int { return strings.Count(text, separator) }
 // Roots returns the roots themselves.
 func (r *Rules) Roots() []Path { return slices.Clone(r.roots) }
 
-// Check accepts a root or a path below one; anything else is ErrInvalid and
-// names the field that the text came in.
+// Check accepts a root or a path below one. Any other text is ErrInvalid; the error names
+// the field of the request.
 func (r *Rules) Check(field, text string) (Path, error) {
 	parsed, err := parse(field, text)
 	if err != nil {
@@ -79,16 +78,16 @@ func (r *Rules) list() string {
 	return strings.Join(texts, ", ")
 }
 
-// HoldsRoot reports whether the path is a root, or has one below it: then it is
-// nothing to remove, link or mount at.
+// HoldsRoot reports whether the path is a root, or has one below it. Such a path must not
+// be removed, linked or mounted at.
 func (r *Rules) HoldsRoot(path Path) bool {
 	return slices.ContainsFunc(r.roots, func(root Path) bool {
 		return path.Equal(root) || hasPrefix(strings.Split(root.root, separator), strings.Split(path.String(), separator))
 	})
 }
 
-// Target checks a path that something is made at, or removed from: it is below a
-// root, and no root itself.
+// Target checks a path at which an entry is made or removed: it must lie below a root,
+// and not be a root itself.
 func (r *Rules) Target(field, text string) (Path, error) {
 	path, err := r.Check(field, text)
 	if err != nil {
@@ -100,8 +99,8 @@ func (r *Rules) Target(field, text string) (Path, error) {
 	return path, nil
 }
 
-// Path is a path that was checked: a root, and what lies below it. The zero Path
-// is none.
+// Path is a path that was checked: a root, and the names below it. The zero Path is not
+// a path.
 type Path struct {
 	root string // as configured, without a last separator
 	rest string // below it, as the caller wrote it; "" for the root itself
@@ -135,15 +134,15 @@ func (p Path) Name() string { return p.rest[strings.LastIndex(p.rest, separator)
 // Equal reports whether both are one path, without case.
 func (p Path) Equal(other Path) bool { return EqualText(p.String(), other.String()) }
 
-// EqualText reports whether Windows takes two names, or two paths of one spelling
-// otherwise, for the same.
+// EqualText reports whether Windows takes two names for the same, or two paths that
+// differ in nothing but case.
 func EqualText(a, b string) bool { return fold(a) == fold(b) }
 
 // Key is the same text for all spellings of the path, for use in a map.
 func (p Path) Key() string { return fold(p.String()) }
 
-// invalid names the field, the value and what to do. The value is quoted and
-// truncated: a caller can send any text.
+// invalid returns an error with the field, the value and the action. The value is quoted
+// and truncated: a caller can send any text.
 func invalid(field, text, reason string) error {
 	return fmt.Errorf("%w: %s %.300q: %s", backend.ErrInvalid, field, text, reason)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 )
 
-// hostError is an error of the host as it was before it became a gRPC status: its
+// hostError is an error of the host as it was before its conversion to a gRPC status: its
 // text, and the sentinel that it wraps.
 type hostError struct {
 	text string
@@ -42,15 +42,16 @@ func translate(ctx context.Context, err error) error {
 	}
 	kind := kindOf(answer)
 	if cause := ctx.Err(); cause != nil && (kind == nil || errors.Is(kind, backend.ErrUnavailable)) {
-		kind = cause // the connection went with the caller
+		kind = cause // the connection ended because the caller left
 	}
 	return &hostError{text: answer.Message(), kind: kind}
 }
 
-// kindOf is nil for a fault of the proxy, which wraps no sentinel there either.
+// kindOf returns nil for a fault of the proxy, which wraps no sentinel in the proxy
+// either.
 func kindOf(answer *status.Status) error {
 	if answer.Code() == codes.FailedPrecondition && strings.Contains(answer.Message(), backend.ErrInUse.Error()) {
-		return backend.ErrInUse // two sentinels have this code; the text has theirs
+		return backend.ErrInUse // two sentinels have this code; the text distinguishes them
 	}
 	return map[codes.Code]error{
 		codes.Canceled:           context.Canceled,

@@ -55,7 +55,7 @@ func (s smb) Unmount(ctx context.Context, remote, local string) error {
 	return done(ctx, response, err)
 }
 
-// system refuses everything.
+// system rejects every call.
 type system struct{}
 
 func noSystem() error { return fmt.Errorf("%w: %w", backend.ErrUnsupported, errNoSystem) }

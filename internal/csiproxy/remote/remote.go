@@ -1,5 +1,5 @@
-// Package remote implements api.Host by csi-proxy's pipe: callers use it as they
-// use package host, which works in their own process.
+// Package remote implements api.Host by csi-proxy's pipe. Callers use it like package host,
+// which works in their own process.
 package remote
 
 import (
@@ -11,13 +11,12 @@ import (
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
 
-// Proxy is a connection to csi-proxy, which may come and go.
+// Proxy is a connection to csi-proxy that survives restarts of csi-proxy.
 type Proxy struct {
 	client *client.Client
 }
 
-// Open prepares the connection; nothing is dialled until the first call. The
-// proxy must serve v1.
+// Open prepares the connection; the first call dials. The proxy must serve v1.
 func Open(o client.Options) (*Proxy, error) {
 	o.Oldest = v1.Version
 	c, err := client.New(o)
@@ -27,17 +26,18 @@ func Open(o client.Options) (*Proxy, error) {
 	return &Proxy{client: c}, nil
 }
 
-// Check finds out whether the proxy is there: ErrUnavailable when it is not,
-// ErrUnsupported when it is too old or too new.
+// Check returns nil if the proxy answers, ErrUnavailable if it does not, and
+// ErrUnsupported if it is too old or too new.
 func (p *Proxy) Check(ctx context.Context) error { return translate(ctx, p.client.Check(ctx)) }
 
 // Close ends the connection when its last call has ended.
 func (p *Proxy) Close() error { return p.client.Close() }
 
-// Host is the machine. It has no System: services are the node's own affair.
+// Host returns the machine. Its System rejects every call: v1 has no operations on
+// services.
 func (p *Proxy) Host() api.Host { return Host(p.client) }
 
-// Host is the machine behind any client of v1.
+// Host returns the machine behind any client of v1.
 func Host(proxy v1.CSIProxyServiceClient) api.Host {
 	return api.Host{
 		Filesystem: filesystem{proxy},
@@ -49,7 +49,7 @@ func Host(proxy v1.CSIProxyServiceClient) api.Host {
 	}
 }
 
-// done is the error of a call whose response is empty.
+// done returns the error of a call with an empty response.
 func done[Response any](ctx context.Context, _ Response, err error) error { return translate(ctx, err) }
 
 var errNoSystem = errors.New("csi-proxy v1 has no operations on services and firmware")

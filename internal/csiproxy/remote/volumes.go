@@ -21,12 +21,12 @@ func (v volumes) FileSystem(ctx context.Context, volumeID string) (string, error
 	return response.GetFileSystem(), translate(ctx, err)
 }
 
-// Format is refused for a volume that has a file system, as on the machine
-// itself, where FormatVolume leaves it alone.
+// Format fails for a volume that has a filesystem, as it does on the machine itself;
+// FormatVolume would not change it and succeed.
 func (v volumes) Format(ctx context.Context, volumeID, fileSystem string) error {
 	response, err := v.proxy.FormatVolume(ctx, &v1.FormatVolumeRequest{VolumeId: volumeID, FileSystem: fileSystem})
 	if err == nil && !response.GetFormatted() {
-		return fmt.Errorf("%w: volume %s has a file system already; it is left alone", backend.ErrPrecondition, volumeID)
+		return fmt.Errorf("%w: volume %s has a filesystem already; it was not changed", backend.ErrPrecondition, volumeID)
 	}
 	return translate(ctx, err)
 }

@@ -61,8 +61,8 @@ func Start(ctx context.Context, name string) error {
 		case status.State == Running:
 			return nil
 		case status.State == StateStopped:
-			return fmt.Errorf("the service %s ended at once with code %d; the event log, source %s, and the file of its "+
-				"--log-file say why", name, status.ExitCode, name)
+			return fmt.Errorf("the service %s ended at once with code %d; see the event log, source %s, and the file of its "+
+				"--log-file", name, status.ExitCode, name)
 		}
 		if err := pause(ctx); err != nil {
 			return fmt.Errorf("the service %s does not get ready, it is %q: %w", name, status.State, err)
@@ -70,8 +70,8 @@ func Start(ctx context.Context, name string) error {
 	}
 }
 
-// Stop stops the service and waits until its process is gone. One that does not
-// run is fine.
+// Stop stops the service and waits until its process has exited. A stopped service is not
+// an error.
 func Stop(ctx context.Context, name string) error {
 	var process windows.Handle
 	err := with(name, func(s *mgr.Service) error {
@@ -84,7 +84,7 @@ func Stop(ctx context.Context, name string) error {
 	if process != 0 {
 		defer func() { _ = windows.CloseHandle(process) }()
 	}
-	stopping := errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL) // it starts or stops just now
+	stopping := errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL) // it is starting or stopping
 	if err != nil && !stopping && !errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) {
 		return fmt.Errorf("stop the service %s: %w", name, err)
 	}
@@ -106,7 +106,7 @@ func Stop(ctx context.Context, name string) error {
 	return gone(ctx, name, process)
 }
 
-// gone waits for the end of the service's process.
+// gone waits until the service's process has exited.
 func gone(ctx context.Context, name string, process windows.Handle) error {
 	if process == 0 {
 		return nil
@@ -125,7 +125,8 @@ func gone(ctx context.Context, name string, process windows.Handle) error {
 	}
 }
 
-// checkpoint is between two signs of life while the service starts or stops.
+// checkpoint is the time between two reports to the manager while the service starts or
+// stops.
 const checkpoint = time.Second
 
 // Run runs a process that the manager started. It cancels the context of work when
@@ -135,7 +136,7 @@ const checkpoint = time.Second
 func Run(name string, limit time.Duration, work func(ctx context.Context, ready func()) error) error {
 	s := &life{limit: limit, work: work}
 	if err := svc.Run(name, s); err != nil {
-		return fmt.Errorf("be the service %s (--windows-service is for the service control manager, which did not start "+
+		return fmt.Errorf("run as the service %s (only the service control manager sets --windows-service, and it did not start "+
 			"this process): %w", name, err)
 	}
 	return s.err
@@ -196,8 +197,7 @@ func (l *life) Execute(_ []string, requests <-chan svc.ChangeRequest, changes ch
 	}
 }
 
-// ended is the exit code: a service that fails is started again by its recovery
-// actions.
+// ended returns the exit code. The recovery actions restart a service that fails.
 func (l *life) ended() (specific bool, code uint32) {
 	if l.err != nil {
 		return true, 1

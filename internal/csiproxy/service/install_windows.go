@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// forgetFailures is the time without a failure after which Windows resets the count of
-// failures. Every failure has the same recovery action, so the value matters little.
+// forgetFailures is the time without a failure after which Windows resets their count.
+// Every failure has the same recovery action, so any value will do.
 const forgetFailures = 24 * time.Hour
 
 // kinds are the types of events that the source may write.
@@ -27,7 +27,7 @@ const kinds = eventlog.Error | eventlog.Warning | eventlog.Info
 func Install(ctx context.Context, c Config) (notes Notes, err error) {
 	manager, err := mgr.Connect()
 	if err != nil {
-		return nil, fmt.Errorf("the service control manager (is this an administrator?): %w", err)
+		return nil, fmt.Errorf("the service control manager (run this as an administrator): %w", err)
 	}
 	defer func() { _ = manager.Disconnect() }()
 	s, err := createOrUpdate(ctx, manager, c)
@@ -39,10 +39,10 @@ func Install(ctx context.Context, c Config) (notes Notes, err error) {
 		return notes, err
 	}
 	if err := preshutdown(s, c.StopTime); err != nil {
-		notes = append(notes, fmt.Sprintf("the time to stop at a shutdown is Windows' default: %v", err))
+		notes = append(notes, fmt.Sprintf("the time to stop at a shutdown stays Windows' default: %v", err))
 	}
 	if err := eventSource(c.Name); err != nil {
-		notes = append(notes, fmt.Sprintf("events of %s will show without their text: %v", c.Name, err))
+		notes = append(notes, fmt.Sprintf("the event log shows events of %s without their text: %v", c.Name, err))
 	}
 	return notes, readBack(s, c, &notes)
 }
@@ -107,7 +107,7 @@ func create(ctx context.Context, manager *mgr.Mgr, c Config, entry mgr.Config) (
 			return nil, fmt.Errorf("create the service %s: %w", c.Name, err)
 		}
 		if pause(ctx) != nil {
-			return nil, fmt.Errorf("create the service %s: one of that name is being deleted; close the programs that show it, such "+
+			return nil, fmt.Errorf("create the service %s: an older one of that name is being deleted; close the programs that have it open, such "+
 				"as services.msc: %w", c.Name, err)
 		}
 	}
@@ -128,7 +128,7 @@ func command(c Config) string {
 func recovery(s *mgr.Service, c Config, notes *Notes) error {
 	again := mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: c.Restart}
 	if err := s.SetRecoveryActions([]mgr.RecoveryAction{again, again, again}, uint32(forgetFailures/time.Second)); err != nil {
-		return fmt.Errorf("set that %s is restarted when it fails: %w", c.Name, err)
+		return fmt.Errorf("set the restart of %s after a failure: %w", c.Name, err)
 	}
 	if err := s.SetRecoveryActionsOnNonCrashFailures(true); err != nil {
 		*notes = append(*notes, fmt.Sprintf("a service that ends with an error, rather than by a crash, is not restarted: %v", err))
@@ -147,7 +147,7 @@ func preshutdown(s *mgr.Service, limit time.Duration) error {
 // eventSource registers the texts of the service's events with the event log.
 func eventSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, kinds)
-	if err != nil && strings.Contains(err.Error(), "already exists") { // the package has no value for it
+	if err != nil && strings.Contains(err.Error(), "already exists") { // the package has no error value for it
 		return nil
 	}
 	return err
@@ -197,16 +197,16 @@ func Remove(ctx context.Context, name string) error {
 			return err
 		}
 		if err := pause(ctx); err != nil {
-			return fmt.Errorf("the service %s is deleted once no program has it open (services.msc?): %w", name, err)
+			return fmt.Errorf("the service %s is not deleted before all programs have closed it, such as services.msc: %w", name, err)
 		}
 	}
 }
 
-// with opens a service for one step.
+// with opens a service and runs step with it.
 func with(name string, step func(*mgr.Service) error) error {
 	manager, err := mgr.Connect()
 	if err != nil {
-		return fmt.Errorf("the service control manager (is this an administrator?): %w", err)
+		return fmt.Errorf("the service control manager (run this as an administrator): %w", err)
 	}
 	defer func() { _ = manager.Disconnect() }()
 	s, err := manager.OpenService(name)

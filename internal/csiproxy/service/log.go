@@ -16,13 +16,13 @@ var Always = slog.Bool("event", true) //nolint:gochecknoglobals // a value witho
 // longestEvent is the most characters of an event (ReportEvent, per string).
 const longestEvent = 31839
 
-// writer is what takes events.
+// writer writes events.
 type writer interface {
 	Write(level slog.Level, text string) error
 }
 
-// WithEvents is a logger that writes as the given one does and, besides, errors
-// and what is marked Always to the event log, as readable text.
+// WithEvents returns a logger that also writes errors, and records with the mark Always,
+// to the event log as text.
 func WithEvents(inner *slog.Logger, events writer) *slog.Logger {
 	shared := &texts{events: events}
 	return slog.New(both{inner.Handler(), logformat.Text(&shared.text, slog.HandlerOptions{ReplaceAttr: withoutTime}), shared})
@@ -35,7 +35,7 @@ func withoutTime(groups []string, attribute slog.Attr) slog.Attr {
 	return attribute
 }
 
-// texts makes the text of one event at a time.
+// texts formats one event at a time.
 type texts struct {
 	mu     sync.Mutex
 	text   bytes.Buffer
@@ -49,8 +49,7 @@ type both struct {
 	shared *texts
 }
 
-// Handle implements slog.Handler. That the event log cannot be written, which is
-// so when it is full, must not end what is logged about.
+// Handle implements slog.Handler. It ignores an error of the event log, which may be full.
 func (b both) Handle(ctx context.Context, record slog.Record) error {
 	if isEvent(record) {
 		b.event(ctx, record)

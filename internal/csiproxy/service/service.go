@@ -1,13 +1,12 @@
-// Package service makes a program a Windows service: its entry in the service
-// control manager, the verbs of that, the life of a process that the manager
-// started, and the event log. Only Windows has any of it; elsewhere every
-// function answers errors.ErrUnsupported.
+// Package service makes a program a Windows service: its entry in the service control
+// manager, its start and stop, the process that the manager started, and the event log.
+// On other systems every function returns errors.ErrUnsupported.
 package service
 
 import "time"
 
-// Name is the service's by default. It differs from upstream's, csiproxy, so that
-// an old proxy can stay installed next to this one for versions that were dropped.
+// Name is the default name of the service. It differs from upstream's, csiproxy, so that
+// an old proxy can stay installed next to this one for versions that this one lacks.
 const Name = "holdfast-csi-proxy"
 
 // Config is a service's entry.
@@ -17,10 +16,9 @@ type Config struct {
 	// starts it with.
 	Program   string
 	Arguments []string
-	// Restart is how long after its unexpected end the service is started again.
+	// Restart is the time from an unexpected end to the restart of the service.
 	Restart time.Duration
-	// StopTime is how long the service may take to stop when the machine is shut
-	// down.
+	// StopTime bounds the stop of the service when the machine is shut down.
 	StopTime time.Duration
 }
 
@@ -34,18 +32,18 @@ const (
 	Starting     State = "start pending"
 	Stopping     State = "stop pending"
 	Running      State = "running"
-	Other        State = "paused, or about to be or not to be"
+	Other        State = "paused, pausing or resuming"
 )
 
-// Status is what the manager reports of a service.
+// Status is the manager's entry and state of a service.
 type Status struct {
 	State     State
 	ProcessID uint32 // 0 unless it runs
 	Start     string // such as automatic
-	Command   string // what it is started with
-	// ExitCode is the last end's; 0 is a good one.
+	Command   string // its command line
+	// ExitCode is that of the last end; 0 means no error.
 	ExitCode uint32
 }
 
-// Notes are what could not be done or seen, and is not needed to run.
+// Notes are the steps that failed, and that the service does not need.
 type Notes []string

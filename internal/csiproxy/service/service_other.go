@@ -15,34 +15,34 @@ func unsupported() error {
 	return fmt.Errorf("services of Windows on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
-// Install is Windows'.
+// Install returns errors.ErrUnsupported.
 func Install(context.Context, Config) (Notes, error) { return nil, unsupported() }
 
-// Start is Windows'.
+// Start returns errors.ErrUnsupported.
 func Start(context.Context, string) error { return unsupported() }
 
-// Stop is Windows'.
+// Stop returns errors.ErrUnsupported.
 func Stop(context.Context, string) error { return unsupported() }
 
-// Remove is Windows'.
+// Remove returns errors.ErrUnsupported.
 func Remove(context.Context, string) error { return unsupported() }
 
-// Query is Windows'.
+// Query returns errors.ErrUnsupported.
 func Query(string) (Status, error) { return Status{}, unsupported() }
 
-// Run is Windows'.
+// Run returns errors.ErrUnsupported.
 func Run(string, time.Duration, func(ctx context.Context, ready func()) error) error {
 	return unsupported()
 }
 
-// Events is Windows'.
+// Events does not exist on this system.
 type Events struct{}
 
-// OpenEvents is Windows'.
+// OpenEvents returns errors.ErrUnsupported.
 func OpenEvents(string) (*Events, error) { return nil, unsupported() }
 
-// Close is Windows'.
+// Close does nothing.
 func (*Events) Close() error { return nil }
 
-// Write is Windows'.
+// Write returns errors.ErrUnsupported.
 func (*Events) Write(slog.Level, string) error { return unsupported() }

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// errAbsent means that all disks answered and none is the volume's, errUnread that
-// none of those that answered is.
+// errAbsent means that all disks answered and none is the volume's; errUnread, that some
+// did not answer and none of the others is.
 var (
 	errAbsent = errors.New("no disk of this machine is the volume's")
 	errUnread = errors.New("no disk that could be read is the volume's")
@@ -40,10 +40,10 @@ func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[s
 	}
 	switch {
 	case len(found) > 1:
-		return api.Disk{}, fmt.Errorf("%w: disks %d and %d both say that they are the volume; detach one",
+		return api.Disk{}, fmt.Errorf("%w: disks %d and %d both have the identity of the volume; detach one",
 			backend.ErrPrecondition, found[0].Number, found[1].Number)
 	case len(found) == 0 && len(broken) > 0:
-		return api.Disk{}, fmt.Errorf("%w: %w, and others could not be read; detach a disk that stays so: %w",
+		return api.Disk{}, fmt.Errorf("%w: %w, and others could not be read; detach a disk that stays unreadable: %w",
 			backend.ErrUnavailable, errUnread, errors.Join(broken...))
 	case len(found) == 0:
 		return api.Disk{}, errAbsent
@@ -61,8 +61,8 @@ func unread(disk api.Disk) error {
 	return fmt.Errorf("disk %d: %w", disk.Number, disk.Problem)
 }
 
-// await polls find until the disk is there, or e.wait is over: an attachment is
-// complete for the cloud before Windows shows the disk, and Windows may need a rescan.
+// await polls find until the disk appears, at most for e.wait: the cloud reports an
+// attachment as complete before Windows lists the disk, and Windows may need a rescan.
 func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[string]string) (api.Disk, error) {
 	deadline := time.Now().Add(e.wait)
 	for rescanned := false; ; {
@@ -84,20 +84,20 @@ func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[
 	}
 }
 
-// shown is the volume that a path leads to.
-type shown struct {
-	volume string    // of Windows; "" when nothing is mounted there
-	disk   *api.Disk // that it is on; nil if this machine no longer has it
-	ours   bool      // the disk is the volume's
+// mounted is the volume of Windows that a path leads to.
+type mounted struct {
+	volume  string    // "" if none is mounted
+	disk    *api.Disk // its disk; nil if this machine no longer has it
+	matches bool      // the disk is that of the CSI volume
 }
 
 // at inspects a path: a mounted folder or a link to one.
-func (e *Engine) at(ctx context.Context, volumeID, path string, publishContext map[string]string) (shown, error) {
+func (e *Engine) at(ctx context.Context, volumeID, path string, publishContext map[string]string) (mounted, error) {
 	volume, err := e.host.Volumes.At(ctx, path)
 	if err != nil {
-		return shown{}, absent(err)
+		return mounted{}, absent(err)
 	}
-	s := shown{volume: volume}
+	s := mounted{volume: volume}
 	number, err := e.host.Volumes.DiskOf(ctx, volume)
 	if err != nil {
 		return s, absent(err)
@@ -108,22 +108,24 @@ func (e *Engine) at(ctx context.Context, volumeID, path string, publishContext m
 	}
 	numberless := slices.IndexFunc(disks, func(d api.Disk) bool { return d.Number == api.UnknownNumber })
 	if numberless >= 0 && !slices.ContainsFunc(disks, func(d api.Disk) bool { return d.Number == number }) {
-		return s, fmt.Errorf("%w: disk %d, which is at %s, is not listed: %w", backend.ErrUnavailable, number, path, unread(disks[numberless]))
+		return s, fmt.Errorf("%w: disk %d, which is mounted at %s, is not listed: %w",
+			backend.ErrUnavailable, number, path, unread(disks[numberless]))
 	}
 	for _, disk := range disks {
 		if disk.Number != number {
 			continue
 		}
-		s.disk, s.ours = &disk, e.backend.IsVolume(volumeID, publishContext, disk)
-		if !s.ours && disk.Problem != nil { // the volume's disk may be slow
-			return s, fmt.Errorf("%w: disk %d, which is at %s, does not say whose it is: %w", backend.ErrUnavailable, number, path, disk.Problem)
+		s.disk, s.matches = &disk, e.backend.IsVolume(volumeID, publishContext, disk)
+		if !s.matches && disk.Problem != nil { // the volume's disk may be slow
+			return s, fmt.Errorf("%w: disk %d, which is mounted at %s, cannot be identified: %w",
+				backend.ErrUnavailable, number, path, disk.Problem)
 		}
 	}
 	return s, nil
 }
 
-// verify checks that a volume of Windows is on the disk of the CSI volume: since
-// find, the number may have become another disk's.
+// verify checks that a volume of Windows is on the disk of the CSI volume: the number that
+// find returned may be another disk's now.
 func (e *Engine) verify(ctx context.Context, volumeID string, publishContext map[string]string, volume string) error {
 	number, err := e.host.Volumes.DiskOf(ctx, volume)
 	if err != nil {
@@ -136,16 +138,22 @@ func (e *Engine) verify(ctx context.Context, volumeID string, publishContext map
 	if err != nil && !errors.Is(err, errAbsent) {
 		return err
 	}
-	return fmt.Errorf("%w: disk %d became another one meanwhile; repeat the call, which finds the disk anew", backend.ErrUnavailable, number)
+	return renumbered(number)
 }
 
-// occupied returns the error for a path that shows another volume.
-func occupied(path string, s shown) error {
+// renumbered is the error for a number that belongs to another disk now.
+func renumbered(number uint32) error {
+	return fmt.Errorf("%w: disk %d is another disk now; repeat the call, which finds the volume's disk again",
+		backend.ErrUnavailable, number)
+}
+
+// occupied is the error for a path at which another volume is mounted.
+func occupied(path string, s mounted) error {
 	what := "whose disk is gone"
 	if s.disk != nil {
 		what = fmt.Sprintf("on disk %d (serial number %q)", s.disk.Number, s.disk.SerialNumber)
 	}
-	return fmt.Errorf("%w: %s shows %s %s, which is not this volume; if it is not needed, unmount it by hand: mountvol %s /D",
+	return fmt.Errorf("%w: %s leads to %s %s, which is not this volume; if it is not needed, unmount it by hand: mountvol %s /D",
 		backend.ErrPrecondition, path, s.volume, what, path)
 }
 

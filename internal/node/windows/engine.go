@@ -1,14 +1,13 @@
-// Package windows is the node side of CSI on Windows, the same for every
-// backend that attaches disks: it finds the disk of a volume, makes a partition
-// and a filesystem only where all is blank, mounts it as a folder, links the target
-// paths of workloads to it, and undoes all of that. It is what package node is on
-// Linux, and serves the same calls.
+// Package windows is the node side of CSI on Windows, the same for every backend that
+// attaches disks. It finds the disk of a volume, makes a partition and a filesystem only
+// on a blank disk, mounts it as a folder, links the target paths of workloads to it, and
+// undoes these steps. It serves the same calls as package node on Linux.
 //
-// It does nothing to the machine by itself: all goes through an api.Host, which
-// is csi-proxy behind a pipe or the same code in this process. What is staged is
-// read from the machine before each step and after it. What the machine does not
-// show, that a Stage began, is a directory there (see intents). So a crash between
-// any two steps leaves what the repeated call finds and finishes.
+// All its calls to the machine go through an api.Host: csi-proxy behind a pipe, or the
+// same code in this process. It reads the state of a volume from the machine before and
+// after each step. The intent of Stage, which the machine does not show, is a directory
+// (see intents). So the repeated call completes an operation after a crash between any
+// two steps.
 package windows
 
 import (
@@ -29,21 +28,20 @@ import (
 // Backend is the half of a backend that knows its volumes among the disks of a
 // Windows machine.
 type Backend interface {
-	// NodeInfo returns the ID and topology of this machine.
+	// NodeInfo returns the ID and the topology of this machine.
 	NodeInfo(ctx context.Context) (backend.NodeInfo, error)
 	// CheckID returns ErrNotFound for a text that cannot be the ID of a volume.
 	CheckID(volumeID string) error
-	// IsVolume reports whether a disk is the volume's, by what the disk says of
-	// itself: never by its number. publishContext is that of the attachment where
-	// it is known, and nil else.
+	// IsVolume reports whether a disk is the volume's, by the disk's identity and never by
+	// its number. publishContext is that of the attachment, or nil if it is unknown.
 	IsVolume(volumeID string, publishContext map[string]string, disk api.Disk) bool
 }
 
-// Options are what an Engine is made of.
+// Options configure an Engine.
 type Options struct {
 	Host    api.Host
 	Backend Backend
-	// KubeletDir is the directory that all paths of requests lie below, such as
+	// KubeletDir is the directory above all paths of requests, such as
 	// C:\var\lib\kubelet.
 	KubeletDir string
 	// Driver is the name of the CSI driver; KubeletDir\plugins\DRIVER has the
@@ -53,8 +51,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Failpoints are named winnode/OPERATION/STEP; nil in production.
 	Failpoints *failpoint.Set
-	// Wait bounds how long a disk may take to appear, and to show that it has
-	// grown; 0 means 30 s. PollInterval is the time between two polls; 0 means 500 ms.
+	// Wait bounds the time in which a disk must appear, or show its growth; 0 means 30 s.
+	// PollInterval is the time between two polls; 0 means 500 ms.
 	Wait, PollInterval time.Duration
 }
 
@@ -77,10 +75,10 @@ type Engine struct {
 	wait, interval time.Duration
 }
 
-// New makes an Engine. It asks the machine nothing.
+// New makes an Engine. It makes no call to the machine.
 func New(o Options) (*Engine, error) {
 	if o.Backend == nil || o.Host.Disks == nil || o.Host.Volumes == nil || o.Host.Filesystem == nil {
-		return nil, fmt.Errorf("node engine: %w: no backend, or no way to the machine's disks", backend.ErrInvalid)
+		return nil, fmt.Errorf("node engine: %w: it needs a backend and a host", backend.ErrInvalid)
 	}
 	rules, err := paths.New(o.KubeletDir)
 	if err != nil {
@@ -120,12 +118,12 @@ func (e *Engine) Info(ctx context.Context) (backend.NodeInfo, error) {
 	return info, nil
 }
 
-// Probe reports whether node calls can work now. Without csi-proxy, or before it
-// has started, the error says so; the next Probe asks again.
+// Probe returns nil if node calls can work now, and otherwise the reason, such as that
+// csi-proxy does not run.
 func (e *Engine) Probe(ctx context.Context) error {
 	exists, err := e.host.Filesystem.PathExists(ctx, e.kubelet)
 	if err != nil {
-		return fmt.Errorf("the machine's storage is out of reach: %w", err)
+		return fmt.Errorf("the machine's storage cannot be reached: %w", err)
 	}
 	if !exists {
 		return fmt.Errorf("%w: the kubelet's directory %s does not exist on this machine; set --kubelet-dir", backend.ErrPrecondition, e.kubelet)
@@ -152,8 +150,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// path checks a path of a request, which the kubelet may have spelled with
-// slashes or without its drive, and gives the one spelling that the machine gets.
+// path checks a path of a request and normalizes it: the kubelet may spell it with slashes
+// or without its drive.
 func (e *Engine) path(field, text string) (string, error) {
 	if text == "" {
 		return "", fmt.Errorf("%w: %s is missing", backend.ErrInvalid, field)

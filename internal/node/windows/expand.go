@@ -11,9 +11,9 @@ import (
 )
 
 // Expand makes Windows see the disk's size and grows partition and filesystem to
-// it, online. It returns the disk's size in bytes. ErrNotFound when the volume is
-// not at the path. ErrOutOfRange when the disk is smaller than required, also
-// after some waiting, or larger than the limit: the controller must grow it first.
+// it, online. It returns the disk's size in bytes. ErrNotFound if the volume is not at
+// the path. ErrOutOfRange if the disk is larger than the limit, or, after growthPolls
+// polls, smaller than required: the controller must grow it first.
 func (e *Engine) Expand(ctx context.Context, r node.ExpandRequest) (int64, error) {
 	if err := checkID(r.VolumeID); err != nil {
 		return 0, err
@@ -64,8 +64,8 @@ func (e *Engine) expand(ctx context.Context, r node.ExpandRequest, path string) 
 	return size, e.verify(ctx, r.VolumeID, nil, there.volume)
 }
 
-// growthPolls bounds how often a disk is polled until it shows that it has grown.
-// The controller has seen the growth end before the orchestrator calls us.
+// growthPolls bounds the polls of a disk until it shows its growth. The growth was complete
+// for the controller before the orchestrator called NodeExpandVolume.
 const growthPolls = 8
 
 // sizeOf returns the disk's size, polled until it is as large as required or
@@ -88,21 +88,20 @@ func (e *Engine) sizeOf(ctx context.Context, disk api.Disk, required int64) (int
 	}
 }
 
-// volumeAt finds the volume at a path. ErrNotFound when it is not there.
-func (e *Engine) volumeAt(ctx context.Context, volumeID, path string) (shown, error) {
+// volumeAt finds the volume at a path. ErrNotFound if it is not mounted there.
+func (e *Engine) volumeAt(ctx context.Context, volumeID, path string) (mounted, error) {
 	there, err := e.at(ctx, volumeID, path, nil)
 	if err != nil {
 		return there, err
 	}
-	if !there.ours {
+	if !there.matches {
 		return there, fmt.Errorf("%w: the volume is not at %s", backend.ErrNotFound, path)
 	}
 	return there, nil
 }
 
-// Stats measures the volume at a path where it is staged or published; the
-// staging path, the last argument, is not needed. ErrNotFound when it is not
-// there.
+// Stats measures the volume at a path at which it is staged or published. It ignores the
+// staging path, its last argument. ErrNotFound if the volume is not at the path.
 func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (node.Stats, error) {
 	if err := checkID(volumeID); err != nil {
 		return node.Stats{}, err

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
-// Reasons of problems that only Windows has; the others are those of package node.
+// Reasons of problems that occur on Windows only; the others are those of package node.
 const (
 	ReasonDiskOffline  = "DiskOffline"
 	ReasonDiskReadOnly = "DiskReadOnly"
@@ -63,14 +63,14 @@ func (e *Engine) examine(ctx context.Context, volumeID string, candidates []stri
 			unidentified = unread(one)
 		}
 	}
-	mounted := false
+	found := false
 	for _, path := range candidates {
 		there, err := e.at(ctx, volumeID, path, nil)
 		switch {
 		case err != nil:
 			return nil, err
-		case there.ours && !mounted:
-			mounted = true
+		case there.matches && !found:
+			found = true
 			problems = append(problems, e.examineVolume(ctx, there.volume)...)
 		case there.volume != "" && there.disk == nil && disk == nil && unidentified == nil:
 			return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: node.ReasonDeviceMissing,
@@ -83,7 +83,7 @@ func (e *Engine) examine(ctx context.Context, volumeID string, candidates []stri
 	case disk == nil:
 		return nil, fmt.Errorf("%w: the volume is not on this machine", backend.ErrNotFound)
 	}
-	return append(problems, examineDisk(*disk, mounted)...), nil
+	return append(problems, examineDisk(*disk, found)...), nil
 }
 
 // examineDisk returns the problems of a disk. A disk that is not staged may be
@@ -98,7 +98,7 @@ func examineDisk(disk api.Disk, mounted bool) []backend.HealthProblem {
 			Message: fmt.Sprintf("disk %d is offline though the volume is mounted; unpublish and stage the volume again", disk.Number)}}
 	case mounted && disk.ReadOnly:
 		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: ReasonDiskReadOnly,
-			Message: fmt.Sprintf("disk %d is read-only; stage the volume again, which takes that off", disk.Number)}}
+			Message: fmt.Sprintf("disk %d is read-only; stage the volume again, which makes the disk writable", disk.Number)}}
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func examineDisk(disk api.Disk, mounted bool) []backend.HealthProblem {
 func (e *Engine) examineVolume(ctx context.Context, volume string) []backend.HealthProblem {
 	found, err := e.host.Volumes.FileSystem(ctx, volume)
 	if err == nil && found == "" {
-		err = errors.New("no filesystem is seen on it")
+		err = errors.New("Windows recognises no filesystem on it")
 	}
 	if err == nil {
 		_, err = e.host.Volumes.Stats(ctx, volume)

@@ -11,10 +11,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// intents are what Stage writes before its first effect, for a process that
-// unstages the volume after this one died. The staging directory alone does not
-// say enough: volumes may share its path, and Windows does not list the folders of
-// a volume.
+// intents are written by Stage before its first effect, for a process that unstages the
+// volume after a crash of this one. The staging directory alone is not enough: several
+// volumes may have its path, and Windows does not list the folders of a volume.
 //
 // An intent is a directory of the machine, since csi-proxy writes no files:
 //
@@ -40,28 +39,28 @@ func (i intents) path(volumeID, staging string) string {
 	return i.paths(volumeID) + `\` + digest(foldPath(staging))
 }
 
-// write makes the intent to stage a volume at a path durable. One that exists is
-// fine.
+// write makes the intent to stage a volume at a path durable. An existing one is not an
+// error.
 func (i intents) write(ctx context.Context, volumeID, staging string) error {
 	if err := i.filesystem.Mkdir(ctx, i.path(volumeID, staging)); err != nil {
-		return fmt.Errorf("record that the volume is to be staged: %w", err)
+		return fmt.Errorf("write the intent to stage the volume: %w", err)
 	}
 	return nil
 }
 
-// exists reports whether a Stage of the volume began, at any path, that no Unstage
-// has undone to its end.
+// exists reports whether a Stage of the volume began, at any path, and no Unstage has
+// undone it completely.
 func (i intents) exists(ctx context.Context, volumeID string) (bool, error) {
 	exists, err := i.filesystem.PathExists(ctx, i.volume(volumeID))
 	if err != nil {
-		return false, fmt.Errorf("the volume's record of stagings: %w", err)
+		return false, fmt.Errorf("read the intents to stage the volume: %w", err)
 	}
 	return exists, nil
 }
 
 // withdraw removes the intent for one path and reports whether the volume has
-// none for another path. The volume's directory stays until forget: the repeated
-// call finds it if the disk is online still.
+// none for another path. The volume's directory stays until forget, so that a repeated
+// call knows that the disk may still be online.
 func (i intents) withdraw(ctx context.Context, volumeID, staging string) (last bool, err error) {
 	err = absent(i.filesystem.Rmdir(ctx, i.path(volumeID, staging), false))
 	if err == nil {
@@ -71,15 +70,15 @@ func (i intents) withdraw(ctx context.Context, volumeID, staging string) (last b
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("withdraw the record of the staging: %w", err)
+		return false, fmt.Errorf("withdraw the intent to stage the volume: %w", err)
 	}
 	return true, nil
 }
 
-// forget removes what is left of the volume's intents, once its disk is offline.
+// forget removes the directory of the volume's intents, once its disk is offline.
 func (i intents) forget(ctx context.Context, volumeID string) error {
 	if err := absent(i.filesystem.Rmdir(ctx, i.volume(volumeID), false)); err != nil {
-		return fmt.Errorf("remove the volume's record of stagings: %w", err)
+		return fmt.Errorf("remove the intents to stage the volume: %w", err)
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 
 // Publish makes the target path a link to the staged volume.
 //
-// ErrExists: published there in another way. ErrPrecondition: not staged, read-
-// only, another file is at the target, or the access mode allows one target
-// only and there is one. Others as of Stage.
+// ErrExists: it is published there in another way. ErrPrecondition: it is not staged, the
+// request is read-only, another file is at the target, or the access mode allows one
+// target only, which exists already. Other errors are those of Stage.
 func (e *Engine) Publish(ctx context.Context, r node.PublishRequest) error {
 	if err := checkID(r.VolumeID); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (e *Engine) stagingOf(r node.PublishRequest, target string) (string, error)
 		return "", err
 	}
 	if inside(staging, target) || inside(target, staging) {
-		return "", fmt.Errorf("%w: target_path and staging_target_path lie in each other", backend.ErrInvalid)
+		return "", fmt.Errorf("%w: one of target_path and staging_target_path contains the other", backend.ErrInvalid)
 	}
 	return staging, nil
 }
@@ -65,7 +65,7 @@ func (e *Engine) publish(ctx context.Context, r node.PublishRequest, staging, ta
 	if err != nil {
 		return err
 	}
-	if !staged.ours {
+	if !staged.matches {
 		return fmt.Errorf("%w: it is not staged at %s", backend.ErrPrecondition, staging)
 	}
 	if err := e.clearWay(ctx, r, target); err != nil {
@@ -90,16 +90,16 @@ func (e *Engine) publish(ctx context.Context, r node.PublishRequest, staging, ta
 	if err != nil {
 		return err
 	}
-	if !there.ours || !sameVolume(there.volume, staged.volume) {
-		return fmt.Errorf("%w: linking %s to %s succeeded, but it shows %q", backend.ErrUnavailable, target, staging, there.volume)
+	if !there.matches || !sameVolume(there.volume, staged.volume) {
+		return fmt.Errorf("%w: linking %s to %s succeeded, but it leads to %q", backend.ErrUnavailable, target, staging, there.volume)
 	}
 	e.targets.add(r.VolumeID, target)
 	return nil
 }
 
-// clearWay removes an empty directory, or a dangling link, from the path of the
-// new link. A link to another volume stays, and so do files. A link
-// to this volume is left to Link, which compares it.
+// clearWay removes an empty directory, or a dangling link, from the path of the new link.
+// A link to another volume stays, and so do files. A link to this volume stays as well:
+// Link compares it.
 func (e *Engine) clearWay(ctx context.Context, r node.PublishRequest, target string) error {
 	exists, err := e.host.Filesystem.PathExists(ctx, target)
 	if err != nil || !exists {
@@ -111,7 +111,7 @@ func (e *Engine) clearWay(ctx context.Context, r node.PublishRequest, target str
 	}
 	if isLink {
 		there, err := e.at(ctx, r.VolumeID, target, r.PublishContext)
-		if err == nil && there.volume != "" && !there.ours {
+		if err == nil && there.volume != "" && !there.matches {
 			err = occupied(target, there)
 		}
 		return err
@@ -123,8 +123,8 @@ func (e *Engine) clearWay(ctx context.Context, r node.PublishRequest, target str
 	return e.points.Hit("winnode/publish/cleared")
 }
 
-// checkSoleTarget allows SINGLE_NODE_SINGLE_WRITER one target, as far as this
-// process knows: Windows does not list the links that lead to a volume.
+// checkSoleTarget allows SINGLE_NODE_SINGLE_WRITER one of the targets that this process
+// has published: Windows does not list the links to a volume.
 func (e *Engine) checkSoleTarget(ctx context.Context, r node.PublishRequest, target string) error {
 	if r.Capability.Mode != backend.SingleNodeSingleWriter {
 		return nil
@@ -133,7 +133,8 @@ func (e *Engine) checkSoleTarget(ctx context.Context, r node.PublishRequest, tar
 	if err != nil || other == "" {
 		return err
 	}
-	return fmt.Errorf("%w: access mode SINGLE_NODE_SINGLE_WRITER allows one target, and it is published at %s", backend.ErrPrecondition, other)
+	return fmt.Errorf("%w: access mode SINGLE_NODE_SINGLE_WRITER allows one target, and it is published at %s",
+		backend.ErrPrecondition, other)
 }
 
 func parent(path string) string { return path[:strings.LastIndex(path, `\`)] }
@@ -159,7 +160,7 @@ func (e *Engine) unpublish(ctx context.Context, volumeID, target string) error {
 	if err != nil {
 		return err
 	}
-	if there.disk != nil && !there.ours {
+	if there.disk != nil && !there.matches {
 		return occupied(target, there)
 	}
 	// Without force it removes only a link or an empty directory.

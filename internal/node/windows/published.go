@@ -46,14 +46,14 @@ func (p *publishedPaths) others(volumeID, path string) []string {
 }
 
 // elsewhere returns a path of the volume other than the given one, "" for none. It
-// forgets paths that no longer show the volume.
+// forgets paths that no longer lead to the volume.
 func (e *Engine) elsewhere(ctx context.Context, known *publishedPaths, volumeID, path string) (string, error) {
 	for _, other := range known.others(volumeID, path) {
 		there, err := e.at(ctx, volumeID, other, nil)
 		if err != nil {
 			return "", err
 		}
-		if there.ours {
+		if there.matches {
 			return other, nil
 		}
 		known.remove(volumeID, other)

@@ -27,21 +27,20 @@ func checkCapability(c backend.Capability, readOnly bool) error {
 	case c.MountGroup != "":
 		return fmt.Errorf("%w: Windows has no mount group", backend.ErrInvalid)
 	case readOnly || c.Mode == backend.SingleNodeReaderOnly || c.Mode == backend.MultiNodeReaderOnly:
-		// A link has no mode of its own, and the disk's would apply to all.
+		// A link has no mode, and the disk's would apply to all targets.
 		return fmt.Errorf("%w: a volume of a Windows node cannot be published read-only; set readOnly on the volumeMount "+
 			"of the container instead, which the container runtime enforces", backend.ErrPrecondition)
 	}
 	return nil
 }
 
-// Stage makes the volume's filesystem a mounted folder at the staging path, on a
-// partition and a filesystem that it makes where the disk is blank, as large as
-// the disk. Repeating it changes nothing.
+// Stage mounts the volume's filesystem at the staging path, as large as the disk. It makes
+// the partition and the filesystem if the disk is blank. Repeating it changes nothing.
 //
-// ErrInvalid: a path, filesystem type or mount flag, or raw block. ErrNotFound:
-// what cannot be a volume. ErrPrecondition: something else is mounted there, the
-// disk holds what must not be touched, or it shall be read-only. ErrUnavailable:
-// the disk does not appear. ErrBusy: a call is running.
+// ErrInvalid: an invalid path, filesystem type or mount flag, or raw block. ErrNotFound:
+// the ID cannot be that of a volume. ErrPrecondition: another volume is mounted there, the
+// disk has data of another kind, or the request is read-only.
+// ErrUnavailable: the disk does not appear. ErrBusy: another call is running.
 func (e *Engine) Stage(ctx context.Context, r node.StageRequest) error {
 	if err := checkID(r.VolumeID); err != nil {
 		return err
@@ -70,9 +69,9 @@ func (e *Engine) stage(ctx context.Context, r node.StageRequest, staging string)
 	switch {
 	case volume == "":
 		volume, err = e.mount(ctx, r, staging)
-	case !there.ours:
+	case !there.matches:
 		err = occupied(staging, there)
-	default: // staged, maybe by a version or a driver that wrote no intent
+	default: // staged, perhaps by a version or a driver that wrote no intent
 		err = e.intents.write(ctx, r.VolumeID, staging)
 	}
 	if err != nil {
@@ -121,7 +120,7 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 		return "", err
 	}
 	there, err := e.at(ctx, r.VolumeID, staging, r.PublishContext)
-	if err == nil && (!there.ours || !sameVolume(there.volume, volume)) {
+	if err == nil && (!there.matches || !sameVolume(there.volume, volume)) {
 		err = fmt.Errorf("%w: mounting %s at %s succeeded, but %q is there", backend.ErrUnavailable, volume, staging, there.volume)
 	}
 	return volume, err
@@ -144,13 +143,13 @@ func (e *Engine) partition(ctx context.Context, disk api.Disk) (string, error) {
 	}
 	if volume == "" {
 		return "", fmt.Errorf("%w: it has partitions but no data volume; it is not partitioned again: make one, or erase "+
-			"the disk if it can go", backend.ErrPrecondition)
+			"the disk if its data is not needed", backend.ErrPrecondition)
 	}
 	return volume, e.points.Hit("winnode/stage/partitioned")
 }
 
-// format makes the filesystem if there is none. The host itself refuses to format
-// a volume that is not blank, for any caller.
+// format makes the filesystem on a raw volume. The host itself rejects a volume that is
+// not blank.
 func (e *Engine) format(ctx context.Context, volume string) error {
 	found, err := e.host.Volumes.FileSystem(ctx, volume)
 	if err != nil {
@@ -173,12 +172,11 @@ func (e *Engine) format(ctx context.Context, volume string) error {
 	return nil
 }
 
-// fill grows partition and filesystem to the disk, as after a restore into a
-// larger volume, an expansion while it was not staged, or a crash between the
-// growth of the two. The host compares sizes: it alone sees all three of them. A
-// partition that cannot grow is used as it is, and so is one that Windows does not
-// let grow yet: access to the data is more important than the size. NodeExpandVolume
-// fails and is repeated until the volume has grown.
+// fill grows partition and filesystem to the disk, as after a restore into a larger volume,
+// an expansion while it was not staged, or a crash between the growth of the two. The host
+// compares the three sizes. If a partition cannot grow, or not yet, Stage succeeds
+// nevertheless: access to the data is more important than its size. NodeExpandVolume
+// fails, and is repeated until the volume has grown.
 func (e *Engine) fill(ctx context.Context, volumeID, volume string) error {
 	_, err := e.host.Volumes.Resize(ctx, volume, 0)
 	if errors.Is(err, backend.ErrPrecondition) || errors.Is(err, backend.ErrUnavailable) {

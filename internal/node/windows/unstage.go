@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
-// Unstage undoes Stage, also one that was interrupted: it removes the folder,
-// flushes the volume and takes its disk offline, so that it can be detached. A path that does not exist, a volume that is not staged or not
-// known, a disk that is gone: all are fine. ErrInUse when a file of the volume is
-// open. ErrPrecondition when something else is mounted at the staging path, which
-// stays.
+// Unstage undoes Stage, also an interrupted one: it flushes and unmounts the volume,
+// removes the folder, and takes the disk offline, so that it can be detached. A missing
+// path, an unknown volume, one that is not staged, and a missing disk are not errors.
+// ErrInUse if a file of the volume is open. ErrPrecondition if another volume is mounted
+// at the staging path; it stays mounted.
 func (e *Engine) Unstage(ctx context.Context, volumeID, stagingPath string) error {
 	if err := checkID(volumeID); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 	if err != nil {
 		return err
 	}
-	if there.disk != nil && !there.ours {
+	if there.disk != nil && !there.matches {
 		return occupied(staging, there)
 	}
 	exists, err := e.host.Filesystem.PathExists(ctx, staging)
@@ -43,7 +43,7 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 	if err != nil || !exists && !intended {
 		return err
 	}
-	if there.ours {
+	if there.matches {
 		if err := e.unmount(ctx, there.volume, staging); err != nil {
 			return err
 		}
@@ -55,8 +55,8 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 	if err := e.points.Hit("winnode/unstage/withdrawn"); err != nil {
 		return err
 	}
-	if !last { // staged at another path as well, which needs the disk
-		e.log.InfoContext(ctx, "the volume is recorded as staged at another path; its disk stays online",
+	if !last { // staged at another path too, which needs the disk
+		e.log.InfoContext(ctx, "the volume has an intent for another staging path; its disk stays online",
 			"volume", volumeID, "path", staging)
 		return e.removeStaging(ctx, staging)
 	}
@@ -82,7 +82,7 @@ func (e *Engine) unmount(ctx context.Context, volume, staging string) error {
 func (e *Engine) removeStaging(ctx context.Context, staging string) error {
 	err := e.host.Filesystem.Rmdir(ctx, staging, false)
 	if errors.Is(err, backend.ErrPrecondition) {
-		e.log.WarnContext(ctx, "the staging directory has files of its own and is not removed", "path", staging, "error", err)
+		e.log.WarnContext(ctx, "the staging directory has files and is not removed", "path", staging, "error", err)
 		return nil
 	}
 	if err := absent(err); err != nil {
@@ -107,7 +107,7 @@ func (e *Engine) offline(ctx context.Context, volumeID, volume string) error {
 			return fmt.Errorf("disk of %s: %w", volume, err)
 		}
 		if err == nil && number != disk.Number {
-			return fmt.Errorf("%w: disk %d became another one meanwhile; repeat the call, which finds the disk anew", backend.ErrUnavailable, number)
+			return renumbered(number)
 		}
 	}
 	if !disk.Online {

@@ -1,25 +1,25 @@
-// Package inline decides which CSI volumes a pod may have inline
-// (spec.volumes[].csi). It is what AllowedCSIDrivers of PodSecurityPolicy was,
-// and what upstream Kubernetes has had nothing for since.
+// Package inline decides which CSI volumes a pod may have inline (spec.volumes[].csi). It
+// replaces AllowedCSIDrivers of PodSecurityPolicy, for which upstream Kubernetes has no
+// successor.
 //
 // The rules:
 //
 //   - allowed-drivers: a namespace lists the drivers that its pods may use, for
 //     each mode (enforce, warn, audit) in an annotation of its own.
-//   - profile: a driver says in a label for which level of the Pod Security
-//     Standards its volumes are; a namespace of a stricter level may not have them.
-//   - reserved-keys: no attribute of a volume may pose as one that the kubelet
-//     sets (csi.storage.k8s.io/…): with podInfoOnMount off it would reach the driver.
-//   - read-only: a driver may ask in a label that its volumes are read-only.
-//   - lifecycle: a driver whose CSIDriver does not list Ephemeral has none.
+//   - profile: a label of a driver has the level of the Pod Security Standards that its
+//     volumes need; a namespace of a stricter level may not have them.
+//   - reserved-keys: no attribute of a volume may have the prefix of those that the
+//     kubelet sets (csi.storage.k8s.io/…): with podInfoOnMount off it would reach the driver.
+//   - read-only: a label of a driver may require that its volumes are read-only.
+//   - lifecycle: a driver whose CSIDriver does not list Ephemeral has no inline volumes.
 //
-// A pod that violates an enforced rule is rejected. The author of a template gets a
-// warning and the audit log an entry, as with Pod Security admission: only the pods
-// made from it are rejected. The rules apply to creation: a pod's volumes never
-// change, and ephemeral containers add none.
+// A pod that violates an enforced rule is rejected. A template is not rejected, only the
+// pods made from it: its author gets a warning and the audit log an entry, as with Pod
+// Security admission. The rules apply to creation: a pod's volumes never change, and
+// ephemeral containers add none.
 //
-// The same rules are in the chart as admission policies, in CEL. One table of
-// cases (package policytest) is tried on all forms, messages included.
+// The chart has the same rules as admission policies, in CEL. One table of cases (package
+// policytest) tests all forms, including messages.
 package inline
 
 import (
@@ -52,20 +52,20 @@ const (
 	ReservedPrefix = "csi.storage.k8s.io/"
 )
 
-// Mode is what is done about a violation.
+// Mode is the consequence of a violation.
 type Mode string
 
 // The modes.
 const (
-	Enforce Mode = "enforce" // pods are refused
+	Enforce Mode = "enforce" // pods are rejected
 	Warn    Mode = "warn"    // the user is warned
-	Audit   Mode = "audit"   // it is recorded
+	Audit   Mode = "audit"   // it is written to the audit log
 )
 
 // Modes lists them all.
 func Modes() []Mode { return []Mode{Enforce, Warn, Audit} }
 
-// Rule is the name of a rule, as messages have it.
+// Rule is the name of a rule in messages.
 type Rule string
 
 // The rules.
@@ -92,10 +92,10 @@ type Options struct {
 	// Defaults are the lists for namespaces without the annotation of a mode, in
 	// the form of the annotation. A mode that is missing allows every driver.
 	Defaults map[Mode]string
-	// Exempt are namespaces in which nothing is checked or changed.
+	// Exempt are namespaces in which pods are neither checked nor changed.
 	Exempt []string
-	// Profiles switches the rule on: without a label a driver is privileged and a
-	// namespace restricted, so that both have to be labelled first.
+	// Profiles enables the rule. Without a label, a driver counts as privileged and a
+	// namespace as restricted, so both must be labelled before.
 	Profiles bool
 	// Audit, if set, gets what Admit finds in the mode Audit, and what it rejects.
 	Audit func(Finding)
@@ -135,9 +135,9 @@ func New(o Options) (*Policy, error) {
 	return p, nil
 }
 
-// Admit decides about a pod. The error says why it must not be, one line for each
-// reason; warnings are for the user, whatever the decision. driver finds a
-// CSIDriver, or nil. A namespace of nil has neither labels nor annotations.
+// Admit decides about a pod. The error has one line for each reason to reject it; warnings
+// are for the user in any case. driver finds a CSIDriver, or returns nil. A nil namespace
+// has neither labels nor annotations.
 func (p *Policy) Admit(pod *corev1.Pod, namespace *corev1.Namespace, driver func(string) *storagev1.CSIDriver) (warnings []string, err error) {
 	var refusals []error
 	for _, finding := range p.Judge(OfPod(pod), namespace, driver) {

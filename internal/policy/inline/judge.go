@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Object is a pod, or what has a template of pods.
+// Object is a pod, or an object with a template of pods.
 type Object struct {
 	metav1.ObjectMeta
 	Kind string // such as Pod, Deployment
@@ -26,7 +26,7 @@ func OfPod(pod *corev1.Pod) Object {
 
 func (o Object) isPod() bool { return o.Kind == "Pod" }
 
-// subject is how messages call the object.
+// subject is the object's name in messages.
 func (o Object) subject() string {
 	name := o.Name
 	if name == "" {
@@ -53,8 +53,8 @@ type volume struct {
 	*corev1.CSIVolumeSource
 }
 
-// Judge finds what violates the rules in an object. An object that is being
-// deleted violates none: it must be able to lose its finalizers.
+// Judge returns the violations of the rules by an object. It returns none for an object
+// that is being deleted, so that its finalizers can be removed.
 func (p *Policy) Judge(object Object, namespace *corev1.Namespace, driver func(string) *storagev1.CSIDriver) []Finding {
 	if object.DeletionTimestamp != nil || p.exempt[object.Namespace] {
 		return nil
@@ -103,8 +103,8 @@ func (c *check) byDriver() [][]volume {
 	return groups
 }
 
-// find records a violation by some volumes, if there are any. text says what is
-// wrong and what to do.
+// find records a violation by some volumes, if there are any. text names the fault and the
+// action.
 func (c *check) find(mode Mode, rule Rule, violating []volume, text func(first volume) string) {
 	if len(violating) == 0 || mode == Enforce && !c.object.isPod() {
 		return
@@ -119,7 +119,7 @@ func (c *check) find(mode Mode, rule Rule, violating []volume, text func(first v
 	})
 }
 
-// always records a violation of a rule without modes: pods are refused, and the
+// always records a violation of a rule without modes: pods are rejected, and the
 // author of a template gets an event.
 func (c *check) always(rule Rule, violating []volume, text func(first volume) string) {
 	if c.object.isPod() {
@@ -164,8 +164,8 @@ func (c *check) reservedKeys() {
 	})
 }
 
-// ofDriver is the rules that look at a CSIDriver. Without one nothing is known of
-// the driver but that it has no label.
+// ofDriver applies the rules about a CSIDriver. A missing one counts as one without
+// labels.
 func (c *check) ofDriver(driver *storagev1.CSIDriver, volumes []volume) {
 	name := plain(volumes[0].Driver)
 	if c.settings.profiles {
@@ -188,13 +188,13 @@ func (c *check) ofDriver(driver *storagev1.CSIDriver, volumes []volume) {
 	}
 }
 
-// rank orders the levels; what is none has no rank.
+// rank orders the levels; any other text has no rank.
 func rank(level string) (int, bool) {
 	i := slices.Index([]string{"restricted", "baseline", "privileged"}, level)
 	return i, i >= 0
 }
 
-// need is the level that a driver asks for.
+// need returns the level that a driver needs.
 func need(driver *storagev1.CSIDriver) string {
 	if driver != nil {
 		for _, key := range []string{ProfileLabel, OpenShiftProfileLabel} {
@@ -206,8 +206,8 @@ func need(driver *storagev1.CSIDriver) string {
 	return "privileged"
 }
 
-// level of the namespace in a mode. What Pod Security admission does not know is
-// restricted to it.
+// level of the namespace in a mode. Pod Security admission treats a level that it
+// does not know as restricted.
 func (c *check) level(mode Mode) string {
 	level := c.namespace.Labels[LevelPrefix+string(mode)]
 	if _, known := rank(level); !known {

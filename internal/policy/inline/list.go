@@ -13,8 +13,8 @@ type list struct {
 	drivers    map[string]bool
 }
 
-// parseList reads names with commas between them. What is not a name of a driver
-// allows none: a list is never wider than what is written.
+// parseList reads names with commas between them. A text that is not the name of a driver
+// allows no driver.
 func parseList(text string) list {
 	l := list{drivers: map[string]bool{}}
 	for item := range strings.SplitSeq(text, ",") {
@@ -29,8 +29,8 @@ func parseList(text string) list {
 	return l
 }
 
-// check refuses what cannot be the name of a driver: an administrator's list has
-// a mistake.
+// check returns an error if a text in an administrator's list cannot be the name of a
+// driver.
 func (l list) check() error {
 	for driver := range l.drivers {
 		if len(validation.IsDNS1123Subdomain(driver)) > 0 {

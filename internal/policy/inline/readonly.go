@@ -7,7 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// WantsReadOnly reports whether a driver asks for read-only inline volumes.
+// WantsReadOnly reports whether a driver requires read-only inline volumes.
 func WantsReadOnly(driver *storagev1.CSIDriver) bool {
 	if driver == nil {
 		return false
@@ -16,11 +16,11 @@ func WantsReadOnly(driver *storagev1.CSIDriver) bool {
 	return has && value != "false"
 }
 
-// Mutate makes the inline volumes of drivers that ask for it read-only: the
-// volume, so that the driver gets it, and its mounts, so that the pod shows it. It
-// returns the fields that it set to true, as JSON pointers.
+// Mutate makes the inline volumes of drivers that require it read-only: the volume, for
+// the driver, and its mounts, so that the pod shows it. It returns the fields that it set
+// to true, as JSON pointers.
 //
-// The kubelet applies no fsGroup to a read-only volume: such a driver has to set
+// The kubelet applies no fsGroup to a read-only volume: such a driver must set
 // group and mode itself.
 func (p *Policy) Mutate(pod *corev1.Pod, driver func(string) *storagev1.CSIDriver) (set []string) {
 	if pod.DeletionTimestamp != nil || p.exempt[pod.Namespace] {

@@ -20,13 +20,13 @@ type Cluster interface {
 	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 }
 
-// Inline is the rules of inline volumes.
+// Inline applies the rules of inline volumes.
 type Inline struct {
 	Rules   *inline.Policy
 	Cluster Cluster
 }
 
-// drivers looks drivers up for one review, and keeps what failed.
+// drivers reads CSIDrivers for one review, and keeps the error of a failed read.
 type drivers struct {
 	ctx     context.Context
 	cluster Cluster
@@ -67,7 +67,7 @@ func (i *Inline) validate(ctx context.Context, request *admissionv1.AdmissionReq
 	}
 }
 
-// key is one that the annotations lack: a rule may be violated with several drivers.
+// key returns a key that the annotations lack: several drivers may violate a rule.
 func key(annotations map[string]string, rule string) string {
 	for name, n := rule, 2; ; n++ {
 		if _, taken := annotations[name]; !taken {
@@ -106,7 +106,7 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// mutate makes inline volumes read-only whose drivers ask for it.
+// mutate makes inline volumes read-only whose drivers require it.
 func (i *Inline) mutate(ctx context.Context, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
 	if request.Kind.Kind != "Pod" || !creates(request) {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/policy"
 )
 
-// pipes is the rule of csi-proxy's pipes. Templates are checked so that their
-// author learns of it: the pods made of them count.
+// pipes applies the rule of csi-proxy's pipes. It checks templates too, so that their
+// authors see the error before a pod is made.
 type pipes struct{ rule *policy.Rule }
 
 func (p pipes) answer(_ context.Context, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {

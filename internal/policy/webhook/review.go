@@ -20,19 +20,19 @@ var (
 	errUnknown = errors.New("cannot be decided now")
 )
 
-// kinds are those that this webhook knows.
+// kinds are the kinds of objects that this webhook knows.
 var kinds = []string{
 	"Pod", "PodTemplate", "ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "PersistentVolume",
 }
 
-// pod is what an object says of pods: itself, or its template.
+// pod is a pod, or the template of pods in an object.
 type pod struct {
 	object metav1.ObjectMeta
 	labels map[string]string // of the pod or the template
 	spec   *corev1.PodSpec
 }
 
-// podOf finds the pod of an object, wherever in it that is.
+// podOf finds the pod or the template in an object.
 func podOf(request *admissionv1.AdmissionRequest) (pod, error) {
 	switch request.Kind.Kind {
 	case "Pod":
@@ -59,7 +59,7 @@ func podOf(request *admissionv1.AdmissionRequest) (pod, error) {
 	case "CronJob":
 		return readPod(request, func(o *batchv1.CronJob) pod { return ofTemplate(o.ObjectMeta, &o.Spec.JobTemplate.Spec.Template) })
 	}
-	return pod{}, fmt.Errorf("%w: this webhook knows nothing of the kind %.200q; take it out of its rules", errUnread, request.Kind.String())
+	return pod{}, fmt.Errorf("%w: this webhook does not know the kind %.200q; remove it from the rules of its configuration", errUnread, request.Kind.String())
 }
 
 func ofTemplate(object metav1.ObjectMeta, template *corev1.PodTemplateSpec) pod {
@@ -74,8 +74,8 @@ func readPod[T any](request *admissionv1.AdmissionRequest, of func(*T) pod) (pod
 	return of(object), nil
 }
 
-// read decodes as the API server does, that is with the case of names: an object
-// must not look one way to it and another way here.
+// read decodes like the API server, with regard to the case of names: both must read the
+// same object.
 func read[T any](request *admissionv1.AdmissionRequest) (*T, error) {
 	object := new(T)
 	if err := json.UnmarshalCaseSensitivePreserveInts(request.Object.Raw, object); err != nil {
@@ -84,7 +84,7 @@ func read[T any](request *admissionv1.AdmissionRequest) (*T, error) {
 	return object, nil
 }
 
-// refuse makes a response a refusal, for a reason.
+// refuse makes a response reject the request, with a reason.
 func refuse(response *admissionv1.AdmissionResponse, why error) {
 	response.Allowed = false
 	response.Result = &metav1.Status{Status: metav1.StatusFailure, Message: why.Error(), Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}

@@ -1,6 +1,6 @@
 // Package webhook serves the rules of packages policy and inline as an admission
 // webhook (admission.k8s.io/v1), for clusters without admission policies in CEL
-// and for administrators who want the refusals of all rules in one log.
+// and for administrators who want the rejections of all rules in one log.
 package webhook
 
 import (
@@ -26,31 +26,31 @@ import (
 const (
 	// Path is where the API server posts reviews for the rule of the pipes.
 	Path = "/validate"
-	// InlinePath is that for the rules of inline volumes.
+	// InlinePath is the path for the rules of inline volumes.
 	InlinePath = "/validate-inline"
-	// ReadOnlyPath is that for making inline volumes read-only.
+	// ReadOnlyPath is the path for making inline volumes read-only.
 	ReadOnlyPath = "/mutate-inline"
-	// largest review: an object of etcd's limit of 1.5 MiB, once as it is and once
-	// as it was, and the rest.
+	// largest is the largest review in bytes: the new and the old object, each of up to
+	// etcd's limit of 1.5 MiB, and the rest.
 	largest = 4 << 20
 )
 
 // Options of a webhook.
 type Options struct {
 	Address string // host:port or :port
-	// TLS is needed: an API server speaks to no webhook without it.
+	// TLS is required: an API server calls a webhook only by TLS.
 	TLS      telemetry.TLS
 	Rule     *policy.Rule
 	Inline   *Inline // nil: these rules are not served
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
-	// Listening, when set, is called with the address once it is bound.
+	// Listening, if set, is called with the address once it is bound.
 	Listening func(net.Addr)
 }
 
 // handler answers reviews.
 type handler struct {
-	// answer changes a response that admits the request, if need be.
+	// answer may change a response, which admits the request.
 	answer  func(context.Context, *admissionv1.AdmissionRequest, *admissionv1.AdmissionResponse)
 	log     *slog.Logger
 	reviews *prometheus.CounterVec
@@ -132,7 +132,7 @@ func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRevie
 	return review, 0, nil
 }
 
-// report logs refusals and counts all reviews. Any client of the port can post
+// report logs rejections and counts all reviews. Any client of the port can post
 // reviews of invented kinds: these have one label.
 func (h *handler) report(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
 	kind := "other"
