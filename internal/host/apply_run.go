@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
@@ -143,18 +144,20 @@ func (a *applier) selectNode(changes []change) error {
 func (h *Host) awaitClaims(ctx context.Context, a *applier) error {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	queue := h.set.Queue(claimKind().Resource)
+	queues := h.set.Group(claimKind().Resource)
 	for _, key := range a.run.claims {
-		queue.Add(key) // an earlier failure may be of what this apply changed
+		for _, queue := range queues {
+			queue.Add(key) // an earlier failure may be of what this apply changed
+		}
 	}
 	waiting := a.run.claims
 	var failed []error
 	err := h.set.Await(ctx, func() bool {
 		waiting = slices.DeleteFunc(waiting, func(key string) bool {
-			busy := queue.Busy(key)
+			busy := slices.ContainsFunc(queues, func(q *reconcile.Queue) bool { return q.Busy(key) })
 			ready, err := h.hasVolume(key, !busy)
 			if err == nil && !ready && !busy {
-				err = h.volumes.Failure(queue.Name(), key)
+				err = h.volumes.ClaimFailure(key)
 			}
 			if err != nil {
 				failed = append(failed, err)

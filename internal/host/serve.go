@@ -15,9 +15,9 @@ import (
 // State returns the state of an object in the controllers' queues.
 func (h *Host) State(kind store.Kind, key string) []api.WorkState {
 	var states []api.WorkState
-	for _, queue := range h.set.Queues() {
+	for _, queue := range h.set.Group(kind.Resource) {
 		state := queue.State(key)
-		if queue.Name() != kind.Resource || !state.Running && state.Attempts == 0 {
+		if !state.Running && state.Attempts == 0 {
 			continue
 		}
 		work := api.WorkState{Controller: queue.Name(), Running: state.Running, Attempts: state.Attempts, Next: state.Next}

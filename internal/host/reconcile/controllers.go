@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,12 +28,18 @@ type Controller struct {
 	// delay those of another. It must be quick. A key whose partition changes while
 	// it waits, as that of a claim that gets its class, stays where it was queued.
 	Partition func(key string) string
+	// Group, if given, names what several controllers process, such as claims. A key
+	// runs in one of them at a time. If it is due in several, the one that comes
+	// first in the Set goes first. A change by one of them does not shorten the
+	// back-off of the others.
+	Group string
 }
 
 // Set runs controllers over one store.
 type Set struct {
 	store  *store.Store
 	queues map[string]*Queue
+	groups map[string][]*Queue
 	order  []*Queue
 	// rest is called after each call of a controller, stopped when Run is over.
 	rest, stopped func()
@@ -46,7 +53,10 @@ type Set struct {
 
 // NewSet makes a Set; nothing runs before Run.
 func NewSet(opened *store.Store, controllers ...Controller) *Set {
-	s := &Set{store: opened, queues: map[string]*Queue{}, rest: func() {}, stopped: func() {}, moved: make(chan struct{})}
+	s := &Set{
+		store: opened, queues: map[string]*Queue{}, groups: map[string][]*Queue{},
+		rest: func() {}, stopped: func() {}, moved: make(chan struct{}),
+	}
 	for _, controller := range controllers {
 		queue := newQueue(controller)
 		queue.rested = func() {
@@ -55,6 +65,13 @@ func NewSet(opened *store.Store, controllers ...Controller) *Set {
 		}
 		s.queues[controller.Name] = queue
 		s.order = append(s.order, queue)
+		group := cmp.Or(controller.Group, controller.Name)
+		s.groups[group] = append(s.groups[group], queue)
+	}
+	for _, group := range s.groups {
+		for _, queue := range group {
+			queue.mu, queue.group = group[0].mu, group
+		}
 	}
 	return s
 }
@@ -62,8 +79,9 @@ func NewSet(opened *store.Store, controllers ...Controller) *Set {
 // Queue is the queue of one controller, nil if there is none of that name.
 func (s *Set) Queue(name string) *Queue { return s.queues[name] }
 
-// Queues are the queues of all controllers.
-func (s *Set) Queues() []*Queue { return s.order }
+// Group returns the queues of a group's controllers. A controller without a group
+// is alone in one of its own name.
+func (s *Set) Group(name string) []*Queue { return s.groups[name] }
 
 // Retry requeues every key that failed, because a driver came or went.
 func (s *Set) Retry() {

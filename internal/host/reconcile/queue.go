@@ -56,11 +56,14 @@ type item struct {
 // Queue is the work of one controller.
 type Queue struct {
 	controller Controller
+	// group has the queues of the controller's group in order, this one included.
+	group []*Queue
 
-	mu      sync.Mutex
+	mu      *sync.Mutex // the group's
 	items   map[string]*item
 	busy    map[string]int      // running, by partition
 	waiting map[string][]string // keys that are due, by partition, in order
+	held    map[string]bool     // keys that are due and wait for another queue of the group
 	// added counts how often a key became due.
 	added uint64
 	// rested is called after each call, outside of everything.
@@ -71,7 +74,12 @@ type Queue struct {
 }
 
 func newQueue(controller Controller) *Queue {
-	return &Queue{rested: func() {}, controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
+	q := &Queue{
+		rested: func() {}, controller: controller, mu: &sync.Mutex{},
+		items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}, held: map[string]bool{},
+	}
+	q.group = []*Queue{q}
+	return q
 }
 
 // Name is the controller's.
@@ -121,7 +129,7 @@ func (q *Queue) wake(key string) {
 func (q *Queue) add(key string) {
 	it := q.items[key]
 	if it == nil {
-		it = &item{writer: &store.Writer{}}
+		it = &item{writer: q.writer(key)}
 		q.items[key] = it
 	}
 	switch {
@@ -134,9 +142,49 @@ func (q *Queue) add(key string) {
 		}
 		it.due = true
 		q.added++
-		partition := q.partition(key)
-		q.waiting[partition] = append(q.waiting[partition], key)
-		q.fill(partition)
+		q.enqueue(key)
+	}
+}
+
+func (q *Queue) enqueue(key string) {
+	partition := q.partition(key)
+	q.waiting[partition] = append(q.waiting[partition], key)
+	q.fill(partition)
+}
+
+// writer returns the writer of a key's calls, the same for the whole group.
+func (q *Queue) writer(key string) *store.Writer {
+	for _, other := range q.group {
+		if it := other.items[key]; it != nil {
+			return it.writer
+		}
+	}
+	return &store.Writer{}
+}
+
+// isHeld reports whether another queue of the group has precedence for a key: the key
+// runs there, or is due there and that queue comes first.
+func (q *Queue) isHeld(key string) bool {
+	first := true
+	for _, other := range q.group {
+		if other == q {
+			first = false
+			continue
+		}
+		if it := other.items[key]; it != nil && (it.Running || first && it.due) {
+			return true
+		}
+	}
+	return false
+}
+
+// release lets the other queues of the group run a key that this one has run.
+func (q *Queue) release(key string) {
+	for _, other := range q.group {
+		if other.held[key] {
+			delete(other.held, key)
+			other.enqueue(key)
+		}
 	}
 }
 
@@ -196,7 +244,7 @@ func (q *Queue) Busy(key string) bool {
 func (q *Queue) work() (added uint64, busy bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.added, len(q.busy) > 0 || len(q.waiting) > 0 || q.call == nil
+	return q.added, len(q.busy) > 0 || len(q.waiting) > 0 || len(q.held) > 0 || q.call == nil
 }
 
 func (q *Queue) partition(key string) string {
@@ -211,6 +259,10 @@ func (q *Queue) fill(partition string) {
 	for q.call != nil && q.busy[partition] < parallel && len(q.waiting[partition]) > 0 {
 		key := q.waiting[partition][0]
 		q.waiting[partition] = q.waiting[partition][1:]
+		if q.isHeld(key) {
+			q.held[key] = true
+			continue
+		}
 		it := q.items[key]
 		it.again, it.changed, it.added = false, false, false
 		it.due, it.Running, it.Since, it.Next = false, true, time.Now(), time.Time{}
@@ -257,6 +309,7 @@ func (q *Queue) finish(key, partition string, again time.Duration, err error) {
 	default:
 		delete(q.items, key)
 	}
+	q.release(key)
 	q.fill(partition)
 }
 

@@ -142,7 +142,7 @@ func join(tx *store.Tx, pvc *corev1.PersistentVolumeClaim, pv *corev1.Persistent
 		pvc.Status.AccessModes = pv.Spec.AccessModes
 		if pvc.Status.Capacity == nil { // a claim that was lost knows it better
 			pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: sizeOf(pv)}
-			if had, pending := stillToGrow(pv); pending {
+			if had, pending := unexpanded(pv); pending {
 				pvc.Status.Capacity[corev1.ResourceStorage] = had
 				pvc.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: sizeOf(pv)}
 				claim.AwaitNode(pvc, time.Now())

@@ -59,7 +59,7 @@ func (m *Manager) syncClaim(ctx context.Context, key string) (time.Duration, err
 	case pvc.DeletionTimestamp != nil:
 		return 0, m.explain(claimResource, claimAbout(pvc), reasonFailed, m.endClaim(ctx, pvc))
 	case pvc.Status.Phase == corev1.ClaimBound || pvc.Status.Phase == corev1.ClaimLost:
-		return m.syncBound(ctx, pvc)
+		return 0, m.syncBound(pvc)
 	}
 	classes := classesOf(pvc)
 	for _, class := range classes {
@@ -204,19 +204,6 @@ func (m *Manager) fillClass(pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	})
 }
 
-// editClaim changes a claim that still is the one that it was read as.
-func (m *Manager) editClaim(pvc *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) error {
-	key := store.Key(pvc.Namespace, pvc.Name)
-	return m.update(func(tx *store.Tx) error {
-		current, err := tx.Claims().Get(key)
-		if err != nil || current == nil || current.UID != pvc.UID {
-			return err
-		}
-		change(current)
-		return tx.Claims().Put(key, current)
-	})
-}
-
 // bindNamed binds a claim that names its volume.
 func (m *Manager) bindNamed(pvc *corev1.PersistentVolumeClaim) error {
 	name := pvc.Spec.VolumeName
@@ -238,22 +225,22 @@ func (m *Manager) bindNamed(pvc *corev1.PersistentVolumeClaim) error {
 	return m.bind(pvc, name)
 }
 
-// syncBound looks after a claim that has, or had, its volume.
-func (m *Manager) syncBound(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (time.Duration, error) {
+// syncBound corrects a binding that the claim or the volume has lost.
+func (m *Manager) syncBound(pvc *corev1.PersistentVolumeClaim) error {
 	pv, err := m.volume(pvc.Spec.VolumeName)
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case pv == nil:
-		return 0, m.lose(pvc, reasonClaimLost, "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+		return m.lose(pvc, reasonClaimLost, "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
 	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == "" && reservationOf(pvc, pv) == reserved:
-		return 0, m.bind(pvc, pv.Name) // the volume came back
+		return m.bind(pvc, pv.Name) // the volume came back
 	case pv.Spec.ClaimRef.UID != pvc.UID:
-		return 0, m.lose(pvc, reasonClaimMisbound, "Two claims are bound to the same volume, this one is bound incorrectly")
+		return m.lose(pvc, reasonClaimMisbound, "Two claims are bound to the same volume, this one is bound incorrectly")
 	case pvc.Status.Phase == corev1.ClaimLost || pv.Status.Phase != corev1.VolumeBound:
-		return 0, m.bind(pvc, pv.Name)
+		return m.bind(pvc, pv.Name)
 	}
-	return m.change(ctx, bound{pvc, pv})
+	return nil
 }
 
 // lose marks a claim whose volume is gone. What is waited for is that it returns.

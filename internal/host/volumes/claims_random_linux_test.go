@@ -21,10 +21,41 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// mischief makes a driver fail before or after it did what it was asked.
+// mischief makes a driver fail before or after it did what it was asked, and checks
+// that the host does not call it for one volume twice at once.
 type mischief struct {
 	mu            sync.Mutex
 	before, after []codes.Code // of the next calls that change something
+	// process counts the starts of the host. A call of an earlier process may still be
+	// running after a crash.
+	process int
+	busy    map[string]string // the call that runs, by process and volume
+	overlap string
+}
+
+// callTime is how long a call for a volume takes, so that a second one would overlap.
+const callTime = time.Millisecond
+
+// exclusive takes time for a call that changes or deletes a volume.
+func (m *mischief) exclusive(ctx context.Context, rpc string, request any) {
+	of, ok := request.(interface{ GetVolumeId() string })
+	if !ok || ctx.Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	key := fmt.Sprintf("%d %s", m.process, of.GetVolumeId())
+	if other := m.busy[key]; other != "" {
+		m.overlap = fmt.Sprintf("%s was called during %s of volume %s", rpc, other, of.GetVolumeId())
+	}
+	m.busy[key] = rpc
+	m.mu.Unlock()
+	select {
+	case <-time.After(callTime):
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	delete(m.busy, key)
+	m.mu.Unlock()
 }
 
 func (m *mischief) take(list *[]codes.Code) error {
@@ -42,7 +73,7 @@ func (m *mischief) take(list *[]codes.Code) error {
 }
 
 func changing(rpc string) bool {
-	return slices.Contains([]string{"CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume"}, rpc)
+	return slices.Contains([]string{"CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume", "ControllerModifyVolume"}, rpc)
 }
 
 // machine is the model: the claims and snapshots that the user has created.
@@ -50,7 +81,6 @@ type machine struct {
 	*daemon
 	t        *rapid.T
 	mischief *mischief
-	desired  map[string]bool
 	made     int
 }
 
@@ -59,7 +89,7 @@ func points() []string {
 	return []string{
 		"host/provision/intent", "host/provision/begun", "host/provision/answered", "host/provision/called", "host/provision/recorded",
 		"host/bind/chosen", "host/bind/recorded", "host/delete/intent", "host/delete/released", "host/delete/unmade",
-		"host/reclaim/begin", "host/reclaim/called", "host/expand/intent", "host/expand/called",
+		"host/reclaim/begin", "host/reclaim/called", "host/expand/intent", "host/expand/called", "host/modify/intent", "host/modify/called",
 		"host/snapshot/intent", "host/snapshot/begun", "host/create-snapshot/intent", "host/create-snapshot/called", "host/create-snapshot/recorded",
 		"host/snapshot-delete/intent", "host/snapshot-delete/begin", "host/snapshot-delete/called",
 	}
@@ -114,18 +144,25 @@ func (m *machine) newSnapshot() {
 	m.snapshot(fmt.Sprintf("s%d", m.made), source)
 }
 
-func (m *machine) growOne() {
+// changeOne has a bound claim ask for another size, other attributes or both.
+func (m *machine) changeOne() {
 	claims := m.keys(claimResource)
 	if len(claims) == 0 {
 		return
 	}
 	key := m.pick("claim", claims)
+	size, class := m.pick("size", []string{"", "2Gi", "3Gi"}), m.pick("class", []string{"", "silver", "gold"})
 	m.put(func(tx *store.Tx) error {
 		pvc, err := tx.Claims().Get(key)
 		if err != nil || pvc == nil || pvc.Status.Phase != corev1.ClaimBound {
 			return err
 		}
-		grow("2Gi")(pvc)
+		if size != "" {
+			grow(size)(pvc)
+		}
+		if class != "" {
+			attributesNamed(class)(pvc)
+		}
 		return tx.Claims().Put(key, pvc)
 	})
 }
@@ -138,8 +175,15 @@ func (m *machine) eraseOne(resource string) {
 
 // crash ends the controllers at a failpoint and starts new ones.
 func (m *machine) crash() {
+	m.restart(m.pick("point", points()) + "=error")
+}
+
+func (m *machine) restart(terms string) {
 	m.stop()
-	m.start(m.pick("point", points()) + "=error")
+	m.mischief.mu.Lock()
+	m.mischief.process++
+	m.mischief.mu.Unlock()
+	m.start(terms)
 }
 
 func (m *machine) mistreat() {
@@ -163,8 +207,7 @@ func (m *machine) awaitIdle() {
 	m.mischief.mu.Lock()
 	m.mischief.before, m.mischief.after = nil, nil
 	m.mischief.mu.Unlock()
-	m.stop()
-	m.start("") // no failpoints
+	m.restart("") // no failpoints
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		err := m.atRest()
@@ -198,6 +241,9 @@ func (m *machine) atRest() error {
 				return fmt.Errorf("claim %s is being deleted, kept by %v", pvc.Name, pvc.Finalizers)
 			case pvc.Status.Phase != corev1.ClaimBound && pvc.Spec.DataSource == nil:
 				return fmt.Errorf("claim %s is %s", pvc.Name, pvc.Status.Phase)
+			}
+			if err := m.isChanged(tx, pvc); err != nil {
+				return err
 			}
 		}
 		pvs, err := tx.Volumes().All()
@@ -249,6 +295,35 @@ func (m *machine) atRest() error {
 	return nil
 }
 
+// isChanged returns an error unless the volume of a bound claim has the size and the
+// attributes that the claim asks for, and the claim says so.
+func (m *machine) isChanged(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) error {
+	if pvc.Status.Phase != corev1.ClaimBound || pvc.DeletionTimestamp != nil {
+		return nil
+	}
+	pv, err := tx.Volumes().Get(pvc.Spec.VolumeName)
+	if err != nil || pv == nil {
+		return err
+	}
+	handle, size := pv.Spec.CSI.VolumeHandle, sizeOf(pv)
+	if desired := pvc.Spec.Resources.Requests[corev1.ResourceStorage]; size.Cmp(desired) < 0 || m.driver.Size(handle) < size.Value() {
+		return fmt.Errorf("claim %s asks for %s, its volume is said to have %s and has %d bytes",
+			pvc.Name, desired.String(), size.String(), m.driver.Size(handle))
+	}
+	class := attributesClass(pvc)
+	if class == "" {
+		return nil
+	}
+	current := pvc.Status.CurrentVolumeAttributesClassName
+	_, recorded := pvc.Annotations[modifyAnnotation]
+	if current == nil || *current != class || volumeAttributesClass(pv) != class || recorded ||
+		pvc.Status.ModifyVolumeStatus != nil || m.driver.Modified(handle)["class"] != class {
+		return fmt.Errorf("claim %s asks for class %s; it has status %+v, the volume class %q and parameters %v",
+			pvc.Name, class, pvc.Status, volumeAttributesClass(pv), m.driver.Modified(handle))
+	}
+	return nil
+}
+
 func all[T any](t *testing.T, table store.Table[T]) []*T {
 	t.Helper()
 	objects, err := table.All()
@@ -278,12 +353,13 @@ func handleName(content *snapshotv1.VolumeSnapshotContent) string {
 // objects describe, and no data of an existing claim is lost.
 func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		trouble := &mischief{}
-		d := newDaemon(t, func(driver *csidriver.Driver) {
-			driver.Before = func(_ context.Context, rpc string, _ any) error {
+		trouble := &mischief{busy: map[string]string{}}
+		d := newDaemon(t, modifies, growsWithoutNode, func(driver *csidriver.Driver) {
+			driver.Before = func(ctx context.Context, rpc string, request any) error {
 				if !changing(rpc) {
 					return nil
 				}
+				trouble.exclusive(ctx, rpc, request)
 				return trouble.take(&trouble.before)
 			}
 			driver.After = func(_ context.Context, rpc string, _ any) error {
@@ -294,21 +370,24 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 			}
 		})
 		defer func() { d.stop() }()
-		m := &machine{daemon: d, t: rt, mischief: trouble, desired: map[string]bool{}}
+		m := &machine{daemon: d, t: rt, mischief: trouble}
 		d.put(func(tx *store.Tx) error {
 			return tx.SnapshotClasses().Put("snap", &snapshotv1.VolumeSnapshotClass{
 				ObjectMeta: metav1.ObjectMeta{Name: "snap", Annotations: map[string]string{defaultSnapshotClass: "true"}},
 				Driver:     "d.example", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
 			})
 		})
+		for _, class := range []string{"silver", "gold"} {
+			d.attributes(class, "d.example", map[string]string{"class": class})
+		}
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
-			switch m.pick("step", []string{"claim", "claim", "claim", "snapshot", "grow", "erase claim", "erase claim", "erase snapshot", "crash", "mistreat", "mistreat", "pause"}) {
+			switch m.pick("step", []string{"claim", "claim", "claim", "snapshot", "change", "change", "erase claim", "erase claim", "erase snapshot", "crash", "mistreat", "mistreat", "pause"}) {
 			case "claim":
 				m.newClaim()
 			case "snapshot":
 				m.newSnapshot()
-			case "grow":
-				m.growOne()
+			case "change":
+				m.changeOne()
 			case "erase claim":
 				m.eraseOne(claimResource)
 			case "erase snapshot":
@@ -330,6 +409,9 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 			m.erase(claimResource, key)
 		}
 		m.awaitIdle()
+		if trouble.overlap != "" {
+			rt.Fatal(trouble.overlap)
+		}
 		if left := slices.Concat(m.keys(claimResource), m.keys(volumeResource), m.keys(snapshotResource), m.keys(contentResource)); len(left) > 0 {
 			rt.Fatalf("left: %v; events: %v", left, m.events())
 		}

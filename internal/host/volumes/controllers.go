@@ -25,14 +25,26 @@ const (
 	contentResource  = "volumesnapshotcontents"
 )
 
-// Controllers are those that bring claims, volumes and snapshots to what is
-// desired.
+// The controllers of bound claims, next to that of claims.
+const (
+	expansions    = "expansions"
+	modifications = "modifications"
+)
+
+// Controllers are those that bring claims, volumes and snapshots to their desired
+// state. Those of claims are a group: a volume is expanded before it is modified,
+// since its class may require the size, and neither happens while its claim ends.
 func (m *Manager) Controllers() []reconcile.Controller {
-	return []reconcile.Controller{
-		{
-			Name: claimResource, Do: m.run(claimResource, (*Manager).syncClaim), Keys: m.claimKeys,
+	ofClaims := func(name string, sync syncFunc) reconcile.Controller {
+		return reconcile.Controller{
+			Name: name, Group: claimResource, Do: m.run(name, sync), Keys: m.claimKeys(name),
 			All: m.all(claimResource), Partition: m.partitions.partition(claimResource),
-		},
+		}
+	}
+	return []reconcile.Controller{
+		ofClaims(claimResource, (*Manager).syncClaim),
+		ofClaims(expansions, (*Manager).syncExpansion),
+		ofClaims(modifications, (*Manager).syncModification),
 		{
 			Name: volumeResource, Do: m.run(volumeResource, (*Manager).syncVolume), Keys: m.volumeKeys,
 			All: m.all(volumeResource), Partition: m.partitions.partition(volumeResource),
@@ -49,18 +61,25 @@ func (m *Manager) Controllers() []reconcile.Controller {
 	}
 }
 
-// run makes a controller's Do: waiting is not a failure. What is waited for is
-// noted before a last look, so that it cannot happen unseen in between.
-func (m *Manager) run(resource string, sync func(*Manager, context.Context, string) (time.Duration, error)) func(context.Context, string) (time.Duration, error) {
+// syncFunc brings an object closer to its desired state, as reconcile.Controller.Do.
+type syncFunc func(m *Manager, ctx context.Context, key string) (again time.Duration, err error)
+
+// longestChase is how often in a row a call is repeated because it waits for another
+// object than before.
+const longestChase = 5
+
+// run makes a controller's Do: waiting is not a failure. A call that begins to wait
+// for an object is repeated, since the object may have changed before that was noted.
+func (m *Manager) run(controller string, sync syncFunc) func(context.Context, string) (time.Duration, error) {
 	return func(ctx context.Context, key string) (time.Duration, error) {
-		who, mine := dependency(resource, key), m.as(ctx)
-		for looks := 1; ; looks++ {
+		who, mine := dependency(controller, key), m.as(ctx)
+		for calls := 1; ; calls++ {
 			again, err := sync(mine, ctx, key)
 			if m.waits.set(who, onOf(err)) {
-				if looks < 5 {
+				if calls < longestChase {
 					continue
 				}
-				again = time.Second // what it waits for changes all the time
+				again = time.Second // the objects that it waits for change all the time
 			}
 			if err == nil {
 				m.said.drop(who)
@@ -76,20 +95,29 @@ func (m *Manager) run(resource string, sync func(*Manager, context.Context, stri
 	}
 }
 
-// Reason is what the last call for an object waited for or failed with, "" if it
-// did neither.
+// Reason returns the errors of the last calls for an object, or for what they wait;
+// "" if there are none.
 func (m *Manager) Reason(resource, key string) string {
-	if err := m.reasons.get(dependency(resource, key)); err != nil {
-		return err.Error()
+	controllers := []string{resource}
+	if resource == claimResource {
+		controllers = append(controllers, expansions, modifications)
 	}
-	return ""
+	var reasons []string
+	for _, controller := range controllers {
+		if err := m.reasons.get(dependency(controller, key)); err != nil {
+			reasons = append(reasons, err.Error())
+		}
+	}
+	return strings.Join(reasons, "; ")
 }
 
-// Failure is what the last call for an object failed with, if repeating the call
-// does not help (Repeats).
-func (m *Manager) Failure(resource, key string) error {
-	if err := m.reasons.get(dependency(resource, key)); err != nil && !Repeats(err) {
-		return err
+// ClaimFailure returns the error with which the last call to create or to expand a
+// claim's volume failed, if repeating the call does not help (Repeats).
+func (m *Manager) ClaimFailure(key string) error {
+	for _, controller := range []string{claimResource, expansions} {
+		if err := m.reasons.get(dependency(controller, key)); err != nil && !Repeats(err) {
+			return err
+		}
 	}
 	return nil
 }
@@ -167,29 +195,33 @@ func (m *Manager) objectOf(change store.Change) store.Object {
 	return object
 }
 
-func (m *Manager) claimKeys(change store.Change) []string {
-	keys := m.waiting(claimResource, change)
-	switch change.Kind.Resource {
-	case claimResource:
-		m.objectOf(change) // for its partition
-		keys = append(keys, change.Key)
-	case "pods":
-		if pod, ok := m.objectOf(change).(*corev1.Pod); ok {
-			keys = append(keys, ClaimsOf(pod)...)
+// claimKeys returns the claims that a change concerns: those that wait for the object,
+// the claim itself, those of a pod, and that of a volume.
+func (m *Manager) claimKeys(controller string) func(store.Change) []string {
+	return func(change store.Change) []string {
+		keys := m.waiting(controller, change)
+		switch change.Kind.Resource {
+		case claimResource:
+			m.objectOf(change) // for its partition
+			keys = append(keys, change.Key)
+		case "pods":
+			if pod, ok := m.objectOf(change).(*corev1.Pod); ok {
+				keys = append(keys, ClaimsOf(pod)...)
+			}
+		case volumeResource:
+			pv, ok := m.objectOf(change).(*corev1.PersistentVolume)
+			if !ok {
+				break
+			}
+			if claimed := pv.Spec.ClaimRef; claimed != nil {
+				keys = append(keys, store.Key(claimed.Namespace, claimed.Name))
+			}
+			if !change.Deleted && slices.Contains(factsOf(pv), isFree(pv.Spec.StorageClassName)) {
+				keys = append(keys, m.whomOf(controller, isFree(pv.Spec.StorageClassName))...)
+			}
 		}
-	case volumeResource:
-		pv, ok := m.objectOf(change).(*corev1.PersistentVolume)
-		if !ok {
-			break
-		}
-		if claimed := pv.Spec.ClaimRef; claimed != nil {
-			keys = append(keys, store.Key(claimed.Namespace, claimed.Name))
-		}
-		if !change.Deleted && slices.Contains(factsOf(pv), isFree(pv.Spec.StorageClassName)) {
-			keys = append(keys, m.whomOf(claimResource, isFree(pv.Spec.StorageClassName))...)
-		}
+		return keys
 	}
-	return keys
 }
 
 func (m *Manager) whomOf(resource, name string) (keys []string) {

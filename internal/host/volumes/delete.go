@@ -52,7 +52,8 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	if err := m.release(pvc); err != nil {
 		return err
 	}
-	m.tries.drop(string(pvc.UID))
+	m.expansions.drop(string(pvc.UID))
+	m.modifications.drop(string(pvc.UID))
 	return m.hit("delete/released")
 }
 

@@ -138,7 +138,7 @@ func (m *Manager) grew(g growth) error {
 		if err != nil || volume == nil || volume.UID != g.found.volume.UID {
 			return err
 		}
-		grewWith(volume, g.size)
+		markExpanded(volume, g.size)
 		return tx.Volumes().Put(volume.Name, volume)
 	})
 }

@@ -141,12 +141,16 @@ func repeated(do func() error) (err error) {
 	return err
 }
 
-// ensure is the work of the claim's controller until the claim has its volume or
-// a failure is final.
+// ensure is the work of the claim's controllers until the claim has the volume that it
+// asks for, or a failure is final.
 func (w *world) ensure(key string) error {
 	return repeated(func() error {
-		_, err := w.manager.syncClaim(w.t.Context(), key)
-		return err
+		for _, sync := range []syncFunc{(*Manager).syncClaim, (*Manager).syncExpansion, (*Manager).syncModification} {
+			if _, err := sync(w.manager, w.t.Context(), key); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -76,8 +76,9 @@ type shared struct {
 	said       memories[string]
 	// reasons are the errors of the last calls for objects, also ErrWaiting.
 	reasons memories[error]
-	tries   memories[tries]
 	polls   memories[poll]
+
+	expansions, modifications histories
 
 	inspections concurrency.Calls[struct{}] // of filesystems, by path
 }
@@ -145,4 +146,65 @@ func (m *Manager) boundClaim(key string) (found bound, err error) {
 		return err
 	})
 	return found, err
+}
+
+// changeable returns a claim whose volume may be expanded and modified: the two are
+// bound to each other, and the claim is not being deleted. Otherwise, it returns
+// nothing.
+func (m *Manager) changeable(key string) (bound, error) {
+	found, err := m.boundClaim(key)
+	switch pvc, volume := found.claim, found.volume; {
+	case errors.Is(err, ErrNoClaim):
+		return bound{}, nil
+	case err != nil || volume == nil || volume.Spec.CSI == nil:
+		return bound{}, err
+	case pvc.DeletionTimestamp != nil || pvc.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound:
+		return bound{}, nil
+	case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != pvc.UID:
+		return bound{}, nil
+	}
+	return found, nil
+}
+
+// editClaim changes a claim, unless it was deleted or replaced since it was read.
+func (m *Manager) editClaim(pvc *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) error {
+	key := store.Key(pvc.Namespace, pvc.Name)
+	return recording(m.update(func(tx *store.Tx) error {
+		current, err := tx.Claims().Get(key)
+		if err != nil || current == nil || current.UID != pvc.UID {
+			return err
+		}
+		change(current)
+		return tx.Claims().Put(key, current)
+	}))
+}
+
+// editBound changes a claim and its volume in one transaction.
+func (m *Manager) editBound(
+	found bound, change func(*corev1.PersistentVolumeClaim, *corev1.PersistentVolume),
+) error {
+	key := store.Key(found.claim.Namespace, found.claim.Name)
+	return recording(m.update(func(tx *store.Tx) error {
+		pvc, err := tx.Claims().Get(key)
+		if err != nil {
+			return err
+		}
+		volume, err := tx.Volumes().Get(found.volume.Name)
+		if err != nil {
+			return err
+		}
+		if pvc == nil || volume == nil || pvc.UID != found.claim.UID {
+			return fmt.Errorf("%s vanished while its volume was changed", claim.Describe(found.claim))
+		}
+		change(pvc, volume)
+		return errors.Join(tx.Claims().Put(key, pvc), tx.Volumes().Put(volume.Name, volume))
+	}))
+}
+
+// recording marks an error as one of the store.
+func recording(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errStore, err)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
-	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -31,44 +30,50 @@ const (
 	reasonModifyCanceled   = "VolumeModifyCanceled"
 )
 
-// modify changes a claim's volume to the desired attributes (KEP 3751).
-func (m *Manager) modify(ctx context.Context, found bound) (time.Duration, error) {
-	step := lifecycle.NextModify(claim.ModifyOf(found.claim), m.tries.get(string(found.claim.UID)).modify, time.Now())
+// syncModification changes a claim's volume to the desired attributes (KEP 3751).
+func (m *Manager) syncModification(ctx context.Context, key string) (time.Duration, error) {
+	found, err := m.changeable(key)
+	if err != nil || found.volume == nil {
+		return 0, err
+	}
+	pause, err := m.modify(ctx, found)
+	return m.explainChange(modifications, found.claim, reasonModifyFailed, pause, err)
+}
+
+func (m *Manager) modify(ctx context.Context, found bound) (pause time.Duration, err error) {
+	step := lifecycle.NextModify(claim.ModifyOf(found.claim), m.modifications.get(string(found.claim.UID)), time.Now())
 	switch step.Action {
 	case claim.ModifyNothing:
 		return 0, nil
 	case claim.ModifyWait:
 		return step.After, nil
 	case claim.ModifyCancel:
-		m.recordEvent(claimAbout(found.claim), false, reasonModifyCanceled, "the claim names no VolumeAttributesClass any more; the volume stays as it is")
+		m.recordEvent(claimAbout(found.claim), false, reasonModifyCanceled,
+			"the claim names no VolumeAttributesClass any more; the volume stays as it is")
 		return 0, m.editClaim(found.claim, claim.CancelModify)
 	}
-	pause, err := m.applyClass(ctx, found, step.Class, step.Action == claim.ModifyStart)
-	if err != nil && pause > 0 {
-		m.recordEvent(claimAbout(found.claim), true, reasonModifyFailed, err.Error())
-		return pause, nil
-	}
-	return 0, m.explain(claimResource, claimAbout(found.claim), reasonModifyFailed, err)
+	return m.applyClass(ctx, found, step.Class, step.Action == claim.ModifyStart)
 }
 
-// applyClass takes a claim's volume to a class. start is false for an attempt that
-// may still be running. After an error, pause is the time until the next attempt if
-// that is not the ordinary one.
+// applyClass modifies a claim's volume according to a class. start is false for an
+// attempt that may still be running. After an error, pause is the time until the next
+// attempt if that is not the ordinary one.
 func (m *Manager) applyClass(ctx context.Context, found bound, name string, start bool) (pause time.Duration, err error) {
 	class, err := m.attributesClass(name)
 	if err != nil {
 		return 0, err
 	}
-	parameters, err := begunParameters(found.claim, start)
+	parameters, err := recordedParameters(found.claim, start)
 	switch {
 	case err != nil:
 		return 0, err
-	case parameters != nil: // whatever became of the class
+	case parameters != nil: // the class may have been replaced or deleted since
 	case class == nil:
 		if start {
 			err = m.editClaim(found.claim, claim.PendModify)
 		}
-		return 0, errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", name)), "", "VolumeAttributesClass %q does not exist", name))
+		return 0, errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", name)), "",
+			"VolumeAttributesClass %q does not exist", name))
 	default:
 		if text := lifecycle.ForeignClass(class, found.volume.Spec.CSI.Driver); text != "" {
 			return 0, m.rejectForeign(found, name, text)
@@ -87,19 +92,21 @@ func (m *Manager) applyClass(ctx context.Context, found bound, name string, star
 	}
 	of := claimSubject(found.claim, driver.Name, request.GetVolumeId())
 	err = m.stepOf(ctx, of, StepModify, onward(claim.CallModify), func(ctx context.Context) (_ string, err error) {
-		if pause, err = m.modifyOnce(ctx, driver, found, name, request); err != nil {
+		if pause, err = m.attemptModify(ctx, driver, found, name, request); err != nil {
 			return "", err
 		}
 		if class != nil && !maps.Equal(parameters, desired) {
-			return "what was begun", m.beginAnew(found)
+			return name + ", as it was", m.restartModify(found)
 		}
-		return name, m.modified(found, name)
+		return name, m.recordModified(found, name)
 	})
 	return pause, err
 }
 
-// desiredParameters are what a class says now, nil if it is gone.
-func (m *Manager) desiredParameters(found bound, class *storagev1.VolumeAttributesClass) (map[string]string, error) {
+// desiredParameters returns the parameters of a class, nil if it was deleted.
+func (m *Manager) desiredParameters(
+	found bound, class *storagev1.VolumeAttributesClass,
+) (map[string]string, error) {
 	if class == nil {
 		return nil, nil
 	}
@@ -107,8 +114,18 @@ func (m *Manager) desiredParameters(found bound, class *storagev1.VolumeAttribut
 	return claim.MutableParameters(class.Parameters, found.claim, found.volume.Name, extra), err
 }
 
-func (m *Manager) modifyRequest(ctx context.Context, volume *corev1.PersistentVolume, parameters map[string]string) (*plugins.Driver, *csi.ControllerModifyVolumeRequest, error) {
-	driver, err := m.modifier(ctx, volume.Spec.CSI.Driver)
+func (m *Manager) modifyRequest(
+	ctx context.Context, volume *corev1.PersistentVolume, parameters map[string]string,
+) (*plugins.Driver, *csi.ControllerModifyVolumeRequest, error) {
+	driver, err := m.options.Drivers.Driver(volume.Spec.CSI.Driver)
+	if err != nil {
+		return nil, nil, err
+	}
+	can, err := driver.Client.ControllerCapabilities(ctx)
+	if err == nil && !can.Modify {
+		// A failure, since those are tried again when another driver comes.
+		err = errors.New(lifecycle.UnableToModify(driver.Name))
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,14 +138,14 @@ func (m *Manager) modifyRequest(ctx context.Context, volume *corev1.PersistentVo
 	}, nil
 }
 
-// modifyAnnotation on a claim has what the driver was given with the first call
-// for a class, as JSON, until its answer is final: the calls that follow are the
-// same word for word. No secret is among them.
+// modifyAnnotation on a claim has the parameters of the first call for a class, as
+// JSON, until the driver's answer is final. The calls that follow repeat them. They
+// include no secret.
 const modifyAnnotation = "holdfast.dev/modify-parameters"
 
-// begunParameters are those of an attempt that is continued, nil if there is
-// none or they were not recorded.
-func begunParameters(pvc *corev1.PersistentVolumeClaim, start bool) (parameters map[string]string, err error) {
+// recordedParameters returns the parameters of an attempt that may still be running,
+// nil if none are recorded.
+func recordedParameters(pvc *corev1.PersistentVolumeClaim, start bool) (parameters map[string]string, err error) {
 	text, kept := pvc.Annotations[modifyAnnotation]
 	if start || !kept {
 		return nil, nil
@@ -139,34 +156,25 @@ func begunParameters(pvc *corev1.PersistentVolumeClaim, start bool) (parameters 
 	return parameters, nil
 }
 
-// beginAnew has a class applied once more: it is another one by now than that
-// whose parameters the volume has got.
-func (m *Manager) beginAnew(found bound) error {
-	m.learn(found.claim, func(t *tries) { t.modify.Final = true })
-	return m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Annotations, modifyAnnotation) })
+// restartModify has a class applied again: its parameters have changed since the call
+// that was repeated.
+func (m *Manager) restartModify(found bound) error {
+	history := m.modifications.get(string(found.claim.UID))
+	history.Final = true
+	m.modifications.learn(found.claim, history)
+	return m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Annotations, modifyAnnotation) })
 }
 
-func (m *Manager) modifier(ctx context.Context, name string) (*plugins.Driver, error) {
-	driver, err := m.options.Drivers.Driver(name)
-	if err != nil {
-		return nil, err
-	}
-	can, err := driver.Client.ControllerCapabilities(ctx)
-	if err == nil && !can.Modify {
-		// A failure, since those are tried again when another driver comes.
-		err = errors.New(lifecycle.UnableToModify(name))
-	}
-	return driver, err
-}
-
-// modifyOnce is one attempt: the intent, the call, the outcome. After an error, pause
-// is as in applyClass.
-func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found bound, class string, request *csi.ControllerModifyVolumeRequest) (pause time.Duration, err error) {
+// attemptModify is one attempt: the intent, the call, the outcome. After an error,
+// pause is as in applyClass.
+func (m *Manager) attemptModify(
+	ctx context.Context, driver *plugins.Driver, found bound, class string, request *csi.ControllerModifyVolumeRequest,
+) (pause time.Duration, err error) {
 	parameters, err := json.Marshal(request.GetMutableParameters())
 	if err != nil {
 		return 0, fmt.Errorf("%s: record the parameters: %w", claim.Describe(found.claim), err)
 	}
-	err = m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+	err = m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
 		claim.BeginModify(pvc, class, time.Now())
 		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, modifyAnnotation, string(parameters))
 	})
@@ -176,7 +184,8 @@ func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found 
 	if err := m.hit("modify/intent"); err != nil {
 		return 0, err
 	}
-	m.recordEvent(claimAbout(found.claim), false, reasonModify, fmt.Sprintf("modifying volume %s to VolumeAttributesClass %q", request.GetVolumeId(), class))
+	m.recordEvent(claimAbout(found.claim), false, reasonModify,
+		fmt.Sprintf("modifying volume %s to VolumeAttributesClass %q", request.GetVolumeId(), class))
 	if err := driver.Client.ControllerModifyVolume(ctx, request); err != nil {
 		return m.modifyFailed(found, class, err)
 	}
@@ -185,8 +194,8 @@ func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found 
 
 func (m *Manager) modifyFailed(found bound, class string, failure error) (time.Duration, error) {
 	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(found.claim).Desired, failure, time.Now(), lifecycle.InfeasiblePause)
-	m.learn(found.claim, func(t *tries) { t.modify = then.History })
-	err := m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+	m.modifications.learn(found.claim, then.History)
+	err := m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
 		claim.FailModify(pvc, then.Outcome, client.CodeName(failure), shorten(failure.Error()), time.Now())
 		if then.History.Final {
 			delete(pvc.Annotations, modifyAnnotation)
@@ -195,33 +204,27 @@ func (m *Manager) modifyFailed(found bound, class string, failure error) (time.D
 	return pauseAfter(then, failure, err)
 }
 
-// rejectForeign does not ask this driver for what another driver's class says.
+// rejectForeign records that a class is for another driver. The volume's driver is
+// not called.
 func (m *Manager) rejectForeign(found bound, class, text string) error {
-	err := m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { claim.RejectModify(pvc, class, text, time.Now()) })
+	err := m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+		claim.RejectModify(pvc, class, text, time.Now())
+	})
 	return errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", class)), "", "%s", text))
 }
 
-// modified writes success, to volume and claim at once.
-func (m *Manager) modified(found bound, class string) error {
-	key := store.Key(found.claim.Namespace, found.claim.Name)
-	err := m.update(func(tx *store.Tx) error {
-		pvc, err := tx.Claims().Get(key)
-		if err != nil || pvc == nil || pvc.UID != found.claim.UID {
-			return err
-		}
-		volume, err := tx.Volumes().Get(found.volume.Name)
-		if err != nil || volume == nil {
-			return err
-		}
+// recordModified writes success, to volume and claim at once.
+func (m *Manager) recordModified(found bound, class string) error {
+	err := m.editBound(found, func(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) {
 		volume.Spec.VolumeAttributesClassName = &class
 		claim.FinishModify(pvc, class)
 		delete(pvc.Annotations, modifyAnnotation)
-		return errors.Join(tx.Claims().Put(key, pvc), tx.Volumes().Put(volume.Name, volume))
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", errStore, err)
+		return err
 	}
-	m.learn(found.claim, func(t *tries) { t.modify = lifecycle.History{} })
-	m.recordEvent(claimAbout(found.claim), false, reasonModifySuccessful, fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
+	m.modifications.learn(found.claim, lifecycle.History{})
+	m.recordEvent(claimAbout(found.claim), false, reasonModifySuccessful,
+		fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
 	return nil
 }

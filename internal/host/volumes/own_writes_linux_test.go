@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,14 +18,16 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// A driver that words the same failure otherwise each time changes the object
-// with each call: that is what the host wrote itself, and shortens no back-off.
-func TestControllers_theirOwnWritesDoNotHurryThem(t *testing.T) {
+// A driver whose error messages differ has the host write each of them into the object.
+// These writes shorten no back-off, neither that of the call nor that of another call
+// for the same claim.
+func TestControllers_theirOwnWritesDoNotShortenTheBackOff(t *testing.T) {
 	var mu sync.Mutex
 	calls := map[string][]time.Time{}
-	d := newDaemon(t, func(driver *csidriver.Driver) {
+	failing := []string{"ControllerExpandVolume", "ControllerModifyVolume", "CreateSnapshot"}
+	d := newDaemon(t, modifies, func(driver *csidriver.Driver) {
 		driver.Before = func(_ context.Context, rpc string, _ any) error {
-			if rpc != "ControllerExpandVolume" && rpc != "CreateSnapshot" {
+			if !slices.Contains(failing, rpc) {
 				return nil
 			}
 			mu.Lock()
@@ -56,10 +59,15 @@ func TestControllers_theirOwnWritesDoNotHurryThem(t *testing.T) {
 		}
 	}
 	d.until("the snapshot is begun", tried("CreateSnapshot", 1)) // with the claim's finalizer
-	d.wants(key, func(p *corev1.PersistentVolumeClaim) { p.Spec.Resources.Requests = sizeList("2Gi") })
+	d.attributes("gold", "d.example", map[string]string{"iops": "9"})
+	d.wants(key, func(p *corev1.PersistentVolumeClaim) {
+		p.Spec.Resources.Requests = sizeList("2Gi")
+		attributesNamed("gold")(p)
+	})
 	const tries = 4
-	d.until("it was expanded often", tried("ControllerExpandVolume", tries))
-	d.until("CreateSnapshot was retried", tried("CreateSnapshot", tries))
+	for _, rpc := range failing {
+		d.until(rpc+" was retried", tried(rpc, tries))
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	for rpc, times := range calls {

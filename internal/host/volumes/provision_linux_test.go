@@ -275,7 +275,7 @@ func TestExpand_isFinishedAfterACrash(t *testing.T) {
 			key := w.ensured("data")
 			w.request(key, "2Gi")
 			w.restart("boot-1", point+"=error")
-			if _, err := w.manager.syncClaim(t.Context(), key); err == nil {
+			if _, err := w.manager.syncExpansion(t.Context(), key); err == nil {
 				t.Fatal("the point was not passed")
 			}
 			w.restart("boot-1", "")
