@@ -49,7 +49,8 @@ func LayerOf(name string) (room string, layer int, ok bool) {
 func IsSimulator(name string) bool {
 	return slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool {
 		return strings.HasSuffix(element, "test")
-	}) || within(name, "simulation") || within(name, "cmd/ec2emu") || within(name, "test") || within(name, "deploy") || within(name, "tools")
+	}) || within(name, "simulation") || within(name, "cmd/ec2emu") || within(name, "test") || within(name, "deploy") ||
+		within(name, "tools")
 }
 
 // Arrow is an import from one room into another.

@@ -1,7 +1,7 @@
 // Package durable writes small files so that a crash leaves the old content or
-// the new one, never a mixture, and so that what was reported as written is
-// there after a power loss: write to a temporary name, fsync the file, rename,
-// fsync the directory (rename(2), fsync(2)).
+// the new one, never a mixture, and so that reported writes survive a power loss: write
+// to a temporary name, fsync the file, rename, fsync the directory (rename(2),
+// fsync(2)).
 package durable
 
 import (

@@ -1,7 +1,6 @@
 // Package failpoint names the instants between two steps of an operation, so
-// that a test can stop the process, or fail the step, at each of them. A nil
-// *Set is what runs in production: every point is passed at the price of a nil
-// check.
+// that a test can stop the process, or fail the step, at each of them. Production has a
+// nil *Set: each point then costs a nil check.
 //
 // Terms are "NAME=ACTION[@N]", separated by semicolons: at the N-th passing
 // (the first, if not given) of point NAME, do ACTION:
@@ -11,7 +10,7 @@
 //	            a program that is started again and again dies once at each point
 //	error       return ErrInjected
 //
-// NAME may be "*", for all points that have no term of their own.
+// NAME may be "*", for all points without a term.
 //
 // With HOLDFAST_FAILPOINT_TRACE=FILE every passed name is appended to FILE, which
 // is how a sweep learns what there is to stop at.
@@ -33,7 +32,7 @@ const (
 	TraceVariable = "HOLDFAST_FAILPOINT_TRACE"
 )
 
-// ErrInjected is what a point with the action "error" returns.
+// ErrInjected is the error of a point with the action "error".
 var ErrInjected = errors.New("injected failure")
 
 type action int

@@ -42,7 +42,7 @@ func (e *Engine) stageBlock(ctx context.Context, r StageRequest) error {
 }
 
 // stageDevice opens the volume's device and shows its node. A device outlives
-// the call, so one that this call attached for nothing is closed again.
+// the call, so one that this call attached in vain is closed.
 func (e *Engine) stageDevice(
 	ctx context.Context, r StageRequest, mountPoint *mount.Point, devices []backend.Device) (err error,
 ) {
@@ -81,9 +81,9 @@ func mayShowDevice(mountPoint *mount.Point) bool {
 	return node.MountRoot
 }
 
-// accessFor is the access that the device is staged with: a pod that has the
-// volume keeps what it has. Without one it is as the access mode says, and each
-// publish decides again.
+// accessFor is the access that the device is staged with: it does not change while a
+// pod has the volume. Without a pod the access mode decides, and each publish decides
+// again.
 func accessFor(mountPoint *mount.Point, devices []backend.Device, mode backend.AccessMode) (readOnly bool, err error) {
 	uses, err := usesOf(devices, mountPoint.Real())
 	if err != nil || len(uses) == 0 {
@@ -143,7 +143,9 @@ func (e *Engine) forgetInterruptedFormat(ctx context.Context, volumeID string) e
 
 // bindDevice shows a device's node at a path. A second time, with the same
 // device there, is fine.
-func (e *Engine) bindDevice(ctx context.Context, mountPoint *mount.Point, device *backend.Device, devices []backend.Device, point string) (err error) {
+func (e *Engine) bindDevice(
+	ctx context.Context, mountPoint *mount.Point, device *backend.Device, devices []backend.Device, point string,
+) (err error) {
 	created, err := mountPoint.MakeFile()
 	if err != nil {
 		return err
@@ -216,7 +218,7 @@ func (e *Engine) publishBlock(ctx context.Context, p publication) error {
 	return e.bindDevice(ctx, p.target, device, p.devices, "node/publish")
 }
 
-// blockPublishedAlready compares what is at the target with what was requested.
+// blockPublishedAlready compares the target with the request.
 func blockPublishedAlready(p publication, readOnly bool) (bool, error) {
 	node, err := p.target.Open()
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// blockUse is what the model knows of one pod with the volume.
+// blockUse is the model's state of one pod with the volume.
 type blockUse struct {
 	readOnly bool
 	file     *os.File // open as long as the pod has the volume, as a database would
 }
 
-// blockModel is a raw block volume of several pods of one node: what a pod
-// wrote is what all of them read, and a reader cannot write.
+// blockModel is a raw block volume of several pods of one node: all of them read the
+// last write, and a reader cannot write.
 type blockModel struct {
 	*fixture
 	staged bool
@@ -29,7 +29,7 @@ type blockModel struct {
 
 // TestBlock_randomPublishing compares the node engine with the model. The pods
 // keep the device open and read it with the page cache, where a second device
-// of the volume would show what it read first.
+// of the volume would show stale data.
 func TestBlock_randomPublishing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &blockModel{fixture: newFixture(t), pods: map[string]*blockUse{}}

@@ -17,7 +17,7 @@ import (
 // tried.
 var wholeCorpus = flag.Bool("corpus.whole", false, "try all images of test/corpus")
 
-// mkfsCounter runs nothing, and counts what would have made a filesystem.
+// mkfsCounter runs no command, and counts those that make a filesystem.
 type mkfsCounter struct{ made int }
 
 func (c *mkfsCounter) Run(_ context.Context, run command.Command) (command.Result, error) {
@@ -28,8 +28,8 @@ func (c *mkfsCounter) Run(_ context.Context, run command.Command) (command.Resul
 }
 
 // TestFormat_noImageOfTheCorpus puts each image on a real loop device and asks
-// the engine to prepare it. A backend that knows what was written proves that it
-// is not blank; one that does not finds all but what lies outside its sample.
+// the engine to prepare it. A backend that knows the written extents proves that it is
+// not blank; one that does not finds all images but those outside its sample.
 func TestFormat_noImageOfTheCorpus(t *testing.T) {
 	images := corpusImages(t)
 	step := 40
@@ -75,7 +75,7 @@ func corpusImages(t *testing.T) []corpus.Image {
 	return all.Images
 }
 
-// prepareImage does what a stage does up to the mount.
+// prepareImage makes the steps of a stage up to the mount.
 func (f *fixture) prepareImage(image *corpus.Image) {
 	f.t.Helper()
 	const id = "vol-corpus"

@@ -50,8 +50,8 @@ func TestEngine_convergesAfterAKillAtEveryPoint(t *testing.T) {
 	}
 }
 
-// kill does the steps up to the one in which a child is to die, which is then
-// repeated, and repeated once more.
+// kill makes the steps up to the one in which a child is to die, which is then repeated
+// twice.
 func (s scenario) kill(t *testing.T, step int, term string) {
 	t.Helper()
 	f := s.start(t)
@@ -69,7 +69,7 @@ func (s scenario) kill(t *testing.T, step int, term string) {
 	nodetest.NoLeaks(t, f.dir)
 }
 
-// runChild does one step in a process of its own, which must be killed there.
+// runChild makes one step in a separate process, which must be killed there.
 func (s scenario) runChild(f *fixture, step int, term string) {
 	f.t.Helper()
 	encoded, err := json.Marshal(crashStep{Dir: f.dir, Scenario: s.name, Step: step})
@@ -86,7 +86,7 @@ func (s scenario) runChild(f *fixture, step int, term string) {
 	f.t.Fatalf("the child was not killed: %v: %s", err, output)
 }
 
-// crash is what the child does.
+// crash is the child's part.
 func crash(t *testing.T, text string) {
 	t.Helper()
 	var step crashStep

@@ -1,13 +1,13 @@
 // Package node is the node side of CSI, the same for every backend: it takes
-// the block device that a backend.Node presents, finds out what is on it, makes
+// the block device that a backend.Node presents, identifies its content, makes
 // a filesystem only on a device that is blank, checks, mounts, grows and binds
 // it, and takes everything away again. The driver calls it; it knows neither
 // gRPC nor Kubernetes beyond the keys of inline volumes.
 //
-// It keeps no state. What is staged or published is read from the kernel by
-// device number, what was formatted from the device and from the mark that the
-// backend keeps. A mount is made detached, verified, grown, and only then put in
-// its path; so a crash leaves either nothing or the finished thing.
+// It keeps no state. Staged and published volumes are found in the kernel's mounts by
+// device number; formatted ones by the content of the device and by the mark that the
+// backend keeps. A mount is made detached, verified, grown, and only then put in its
+// path; so a crash leaves either nothing or the finished thing.
 package node
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// Options are what an Engine is made of.
+// Options configure an Engine.
 type Options struct {
 	Backend backend.Node
 	// KubeletDir may have symlinks in its own path; nothing below it may.
 	KubeletDir string
-	// Forbidden directories are those that no path of a request may lie in, such
-	// as the pool of the backend.
+	// Forbidden directories, such as the pool of the backend, may not contain a path of
+	// a request.
 	Forbidden []string
 	// Runner runs mkfs and fsck; nil means real processes.
 	Runner command.Runner
@@ -111,7 +111,7 @@ func readOnlyMode(mode backend.AccessMode) bool {
 	return mode == backend.SingleNodeReaderOnly || mode == backend.MultiNodeReaderOnly
 }
 
-// checkCapability refuses what no device could give, and sorts the mount flags.
+// checkCapability refuses capabilities that no device has, and sorts the mount flags.
 func (e *Engine) checkCapability(c backend.Capability, readOnly bool) (mount.Flags, error) {
 	if c.Block {
 		if !e.block {

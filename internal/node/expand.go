@@ -41,9 +41,10 @@ func (e *Engine) Expand(ctx context.Context, r ExpandRequest) (int64, error) {
 		return 0, err
 	}
 	keys := []string{VolumeKey(r.VolumeID)}
-	return concurrency.RunResult(ctx, e.calls, "expand volume "+r.VolumeID, keys, func(ctx context.Context) (int64, error) {
-		return e.expand(ctx, r)
-	})
+	return concurrency.RunResult(ctx, e.calls, "expand volume "+r.VolumeID, keys,
+		func(ctx context.Context) (int64, error) {
+			return e.expand(ctx, r)
+		})
 }
 
 func (e *Engine) expand(ctx context.Context, r ExpandRequest) (int64, error) {
@@ -79,8 +80,8 @@ func (e *Engine) expand(ctx context.Context, r ExpandRequest) (int64, error) {
 // sizeShown is how large the filesystem can get: as large as the volume, or less
 // where it is on one of several devices, such as a partition.
 func (e *Engine) sizeShown(
-	ctx context.Context, node *mount.Node, devices []backend.Device, size int64, volumeID string) (int64, error,
-) {
+	ctx context.Context, node *mount.Node, devices []backend.Device, size int64, volumeID string,
+) (int64, error) {
 	if len(devices) < 2 {
 		return size, nil
 	}

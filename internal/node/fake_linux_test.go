@@ -18,7 +18,7 @@ import (
 
 // fileBackend is a backend.Node of plain files and real loop devices, with all
 // the optional halves. Like a real one it keeps marks and inline volumes in a
-// file, for the next process to find; what is attached it asks the kernel.
+// file, for the next process to find; it reads attached devices from the kernel.
 type fileBackend struct {
 	dir       string
 	discard   bool
@@ -26,7 +26,7 @@ type fileBackend struct {
 	createErr error // returned by CreateEphemeral
 	lookupErr error // returned by EphemeralByHandle for a volume that exists
 	failed    bool  // lookupErr is final: the storage of the volume failed
-	// forgetful: it does not know what was written, like a disk of its own.
+	// forgetful: it does not know the written extents, like a whole disk.
 	forgetful bool
 	problems  []backend.HealthProblem
 

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// After a final error the kubelet does not repeat the call, so nothing may be left; where
-// something is, the error must be one after which the kubelet unpublishes.
+// After a final error the kubelet does not repeat the call, so the volume must be
+// removed; if it is not, the error must be one after which the kubelet unpublishes.
 
 func TestInline_whatCouldNotBeUndoneIsUncertain(t *testing.T) {
 	f := newFixture(t, withFailpoints(t, "node/inline/made=error;node/undo/closed=error"))

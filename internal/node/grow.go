@@ -16,7 +16,8 @@ func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation)
 	if err := e.points.Hit(p.point + "/mounted"); err != nil {
 		return err
 	}
-	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || !fs.CanGrowMounted(content.Type) {
+	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) ||
+		!fs.CanGrowMounted(content.Type) {
 		return nil
 	}
 	dir, err := tree.OpenDir()
@@ -33,7 +34,8 @@ func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation)
 // fillOffline does the same before the mount if the kernel does not let this
 // process grow a mounted filesystem.
 func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockdev.Content) (blockdev.Content, error) {
-	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || fs.CanGrowMounted(content.Type) {
+	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) ||
+		fs.CanGrowMounted(content.Type) {
 		return content, nil
 	}
 	if mounts, err := mountsOf([]backend.Device{*p.device}); err != nil || len(mounts) > 0 {
@@ -69,7 +71,7 @@ func (e *Engine) growOffline(ctx context.Context, p preparation, fsType string) 
 	return e.points.Hit(p.point + "/grown")
 }
 
-// repairGrowth completes what an interrupted resize2fs left.
+// repairGrowth completes an interrupted resize2fs.
 func (e *Engine) repairGrowth(ctx context.Context, p preparation, before blockdev.Content) (blockdev.Content, error) {
 	if p.device.ReadOnly {
 		return before, errReadOnlyRepair(p, before.Type)

@@ -27,7 +27,7 @@ func (e *Engine) Info(ctx context.Context) (backend.NodeInfo, error) {
 	return info, nil
 }
 
-// Probe reports whether node calls can work now; the error says what is missing.
+// Probe reports whether node calls can work now; the error names the missing part.
 func (e *Engine) Probe(ctx context.Context) error {
 	if err := mount.Available(); err != nil {
 		return fmt.Errorf("%w: %w", backend.ErrPrecondition, err)
@@ -38,7 +38,7 @@ func (e *Engine) Probe(ctx context.Context) error {
 	return nil
 }
 
-// StorageHealth is what the backend sees wrong with the storage of this machine.
+// StorageHealth returns the faults that the backend finds in the storage of this machine.
 func (e *Engine) StorageHealth(ctx context.Context) ([]backend.HealthProblem, error) {
 	if reporter, ok := e.backend.(backend.NodeHealthReporter); ok {
 		return reporter.StorageHealth(ctx)
@@ -46,13 +46,12 @@ func (e *Engine) StorageHealth(ctx context.Context) ([]backend.HealthProblem, er
 	return nil, nil
 }
 
-// VolumeHealth lists what is wrong with a volume on this machine, nothing for a
-// healthy one. The paths may be empty, or paths where the volume was to be and
-// is not: that is not a problem of the volume. ErrNotFound when neither the
-// backend nor a path knows it.
+// VolumeHealth lists the faults of a volume on this machine, none for a healthy one.
+// The paths may be empty, or paths where the volume was to be and is not: that is not a
+// problem of the volume. ErrNotFound when neither the backend nor a path knows it.
 func (e *Engine) VolumeHealth(
-	ctx context.Context, volumeID, volumePath, stagingPath string) ([]backend.HealthProblem, error,
-) {
+	ctx context.Context, volumeID, volumePath, stagingPath string,
+) ([]backend.HealthProblem, error) {
 	if err := checkID(volumeID); err != nil {
 		return nil, err
 	}
@@ -65,18 +64,20 @@ func (e *Engine) VolumeHealth(
 		}
 	}
 	key := "health " + volumeID + " " + volumePath
-	found, err := concurrency.RunResult(ctx, e.calls, "health of volume "+volumeID, []string{key}, func(ctx context.Context) ([]backend.HealthProblem, error) {
-		return e.examine(ctx, volumeID, paths)
-	})
+	found, err := concurrency.RunResult(ctx, e.calls, "health of volume "+volumeID, []string{key},
+		func(ctx context.Context) ([]backend.HealthProblem, error) {
+			return e.examine(ctx, volumeID, paths)
+		})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemFailed, Message: "the filesystem or its device does not answer"}}, nil
+		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemFailed,
+			Message: "the filesystem or its device does not answer"}}, nil
 	}
 	return found, err
 }
 
 func (e *Engine) examine(
-	ctx context.Context, volumeID string, paths map[string]string) ([]backend.HealthProblem, error,
-) {
+	ctx context.Context, volumeID string, paths map[string]string,
+) ([]backend.HealthProblem, error) {
 	devices, err := e.devices(ctx, volumeID)
 	if err != nil {
 		return nil, err

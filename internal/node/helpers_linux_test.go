@@ -36,8 +36,8 @@ func (c *counter) Run(ctx context.Context, cmd command.Command) (command.Result,
 	return c.Runner.Run(ctx, cmd)
 }
 
-// fixture is an engine over files in a directory of its own, with a kubelet
-// directory next to the pool. Nothing may be left of it at the end.
+// fixture is an engine over files in a new directory, with a kubelet directory next to
+// the pool. At its end, mounts and devices must be gone.
 type fixture struct {
 	t       testing.TB
 	dir     string

@@ -23,7 +23,7 @@ const (
 var podKeys = []string{"pod.name", "pod.namespace", "pod.uid", "serviceAccount.name", "ephemeral"}
 
 // inlineHandle is the form of the kubelet's volume handles for inline volumes.
-// No backend gives such an ID to a volume of its own.
+// No backend makes such an ID.
 var inlineHandle = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
 
 // undoTime bounds the clean-up after a failed inline publish. It does not end
@@ -87,9 +87,9 @@ func (e *Engine) inlineVolume(ctx context.Context, handle string) (*backend.Ephe
 	return &volume, err
 }
 
-// publishInline makes and mounts the volume of a handle. Whatever fails, all
-// of it is gone before the error is returned: a final error is the last that
-// is known of the volume.
+// publishInline makes and mounts the volume of a handle. After a failure it removes the
+// volume before it returns the error: after a final error the kubelet forgets the
+// volume.
 func (e *Engine) publishInline(
 	ctx context.Context, r PublishRequest, flags mount.Flags, owner, attributes map[string]string,
 ) error {
@@ -117,22 +117,22 @@ func (e *Engine) publishInline(
 		return nil
 	}
 	if undoErr := e.undoInline(ctx, ephemeral, r); undoErr != nil {
-		return uncertain(fmt.Errorf("%w; and what it made could not be removed yet: %w", err, undoErr))
+		return uncertain(fmt.Errorf("%w; and the volume could not be removed yet: %w", err, undoErr))
 	}
 	return err
 }
 
 // uncertain gives an error a code after which the kubelet repeats the call or
-// unpublishes. After a final one it does neither, and what is left would stay
-// until the next start. The class that the error had must not shine through.
+// unpublishes. After a final one it does neither, and the remains would stay until the
+// next start. The class of the original error must stay hidden.
 func uncertain(err error) error {
 	return fmt.Errorf("%w: %s", backend.ErrUnavailable, err.Error())
 }
 
 // inlinePublished compares an existing volume of the handle with the request.
 func (e *Engine) inlinePublished(
-	ctx context.Context, volume backend.EphemeralVolume, r PublishRequest, flags mount.Flags) (bool, error,
-) {
+	ctx context.Context, volume backend.EphemeralVolume, r PublishRequest, flags mount.Flags,
+) (bool, error) {
 	if volume.Target != r.TargetPath {
 		return false, fmt.Errorf("%w: the inline volume belongs to %s", backend.ErrExists, volume.Target)
 	}
@@ -192,7 +192,8 @@ func (e *Engine) makeInline(
 	if err := e.points.Hit("node/inline/device"); err != nil {
 		return err
 	}
-	tree, err := e.mountDetached(ctx, preparation{volumeID: volume.VolumeID, device: device, desired: r.Capability.FSType, flags: flags, point: "node/inline"})
+	tree, err := e.mountDetached(ctx, preparation{volumeID: volume.VolumeID, device: device,
+		desired: r.Capability.FSType, flags: flags, point: "node/inline"})
 	if err != nil {
 		return err
 	}
@@ -277,8 +278,8 @@ func (e *Engine) cleanUpInline(
 }
 
 // removeInline unmounts, detaches and deletes an inline volume and removes its
-// path. The record goes after everything that it names; what is at the path and
-// not ours is reported and does not keep the volume alive.
+// path. It removes the record last. A foreign file or mount at the path is reported and
+// does not prevent the deletion of the volume.
 func (e *Engine) removeInline(
 	ctx context.Context, ephemeral backend.Ephemeral, volume backend.EphemeralVolume, point string,
 ) error {

@@ -18,8 +18,7 @@ import (
 
 var handle = "csi-" + strings.Repeat("0123456789abcdef", 4)
 
-// podContext is what the kubelet gives with podInfoOnMount, over the pod
-// author's attributes.
+// podContext has the kubelet's attributes with podInfoOnMount, over the pod author's.
 func podContext(attributes ...string) map[string]string {
 	context := map[string]string{
 		"csi.storage.k8s.io/pod.name": "pod", "csi.storage.k8s.io/pod.namespace": "default",

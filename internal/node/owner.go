@@ -89,8 +89,8 @@ func (e *Engine) clear(ctx context.Context, mountPoint *mount.Point, devices []b
 	}
 }
 
-// checkTop inspects the topmost mount of a mount point. The descriptor is given back
-// before anything is unmounted, since it keeps the mount busy.
+// checkTop inspects the topmost mount of a mount point. The descriptor is closed before
+// an unmount, since it keeps the mount busy.
 func (e *Engine) checkTop(mountPoint *mount.Point, devices []backend.Device) (mounted bool, err error) {
 	node, err := mountPoint.Open()
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -103,11 +103,11 @@ func (e *Engine) checkTop(mountPoint *mount.Point, devices []backend.Device) (mo
 	if !node.MountRoot {
 		return false, nil
 	}
-	ours, err := mayUnmount(node, devices)
+	ok, err := mayUnmount(node, devices)
 	if err != nil {
 		return true, err
 	}
-	if !ours {
+	if !ok {
 		return true, occupied(mountPoint, node)
 	}
 	return true, nil
@@ -173,7 +173,8 @@ func usesOf(devices []backend.Device, except ...string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(append(mounts, nodes...), func(path string) bool { return slices.Contains(except, path) }), nil
+	return slices.DeleteFunc(append(mounts, nodes...),
+		func(path string) bool { return slices.Contains(except, path) }), nil
 }
 
 // mountsOf lists where the filesystems on the devices are mounted.
@@ -191,8 +192,8 @@ func rawUsesOf(devices []backend.Device) ([]string, error) {
 }
 
 func pathsOf(
-	devices []backend.Device, pick func([]*mountinfo.Info, backend.Device) []*mountinfo.Info) ([]string, error,
-) {
+	devices []backend.Device, pick func([]*mountinfo.Info, backend.Device) []*mountinfo.Info,
+) ([]string, error) {
 	if len(devices) == 0 {
 		return nil, nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// action is what a device needs before it can be mounted.
+// action is the step that a device needs before it can be mounted.
 type action int
 
 const (
@@ -32,8 +32,8 @@ func decide(content blockdev.Content, mark backend.FormatMark, desired, fallback
 		chosen = fallback
 	}
 	if mark.FSType != "" && !mark.Done {
-		// The device was blank when mkfs started, and mkfs did not end: whatever
-		// is there was written by it.
+		// The device was blank when mkfs started, and mkfs did not end: mkfs wrote its
+		// content.
 		return actionFormat, chosen, nil
 	}
 	if mark.Resizing && interruptedGrowth(content, desired) {
@@ -108,10 +108,10 @@ func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree,
 
 // defaultOptions are those of the driver, unless the request says otherwise. A
 // clone of an xfs has its original's UUID and may be mounted next to it. An ext
-// filesystem's superblock says what happens on an error, and that may be a
-// panic of the machine: a pod that had the volume as raw block may have
-// written it, so the option is always given. Freed blocks are discarded only if the
-// backend supports that; btrfs would discard them by default since Linux 6.2.
+// filesystem's superblock sets the reaction to an error, which may be a panic of the
+// machine: a pod that had the volume as raw block may have written it, so the option is
+// always given. Freed blocks are discarded only if the backend supports that; btrfs
+// would discard them by default since Linux 6.2.
 func defaultOptions(fsType string, device *backend.Device, flags mount.Flags) []mount.Option {
 	asked := func(keys ...string) bool {
 		return slices.ContainsFunc(flags.Options, func(o mount.Option) bool { return slices.Contains(keys, o.Key) })
@@ -167,7 +167,7 @@ func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, 
 	return e.format(ctx, p, fsType, mark)
 }
 
-// decide adds to the policy what this engine supports.
+// decide adds the filesystems that this engine supports to the policy.
 func (e *Engine) decide(content blockdev.Content, mark backend.FormatMark, desired string) (action, string, error) {
 	act, fsType, err := decide(content, mark, desired, e.filesystem[0])
 	if err == nil && act != actionFormat {
@@ -199,8 +199,8 @@ func (e *Engine) refuseMounted(p preparation) error {
 
 // format makes the filesystem, once, between the two marks.
 func (e *Engine) format(
-	ctx context.Context, p preparation, fsType string, mark backend.FormatMark) (blockdev.Content, error,
-) {
+	ctx context.Context, p preparation, fsType string, mark backend.FormatMark,
+) (blockdev.Content, error) {
 	if p.device.ReadOnly {
 		return blockdev.Content{}, fmt.Errorf("device %s: %w: it has no filesystem and is read-only",
 			p.device.Path, backend.ErrPrecondition)
@@ -233,12 +233,13 @@ func (e *Engine) format(
 	return content, e.points.Hit(p.point + "/recorded")
 }
 
-// check repairs, and refuses what stays damaged.
+// check repairs, and refuses a filesystem that stays damaged.
 func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Content) (blockdev.Content, error) {
 	if p.device.ReadOnly {
 		return before, errReadOnlyRepair(p, before.Type)
 	}
-	e.log.Warn("checking a filesystem", "volume", p.volumeID, "device", p.device.Path, "type", before.Type, "errors", before.HasErrors)
+	e.log.Warn("checking a filesystem", "volume", p.volumeID, "device", p.device.Path, "type", before.Type,
+		"errors", before.HasErrors)
 	if err := fs.Check(ctx, e.runner, before.Type, p.device.Path); err != nil {
 		return before, err
 	}
@@ -318,7 +319,7 @@ func (e *Engine) probeFile(ctx context.Context, p preparation, file *os.File) (b
 	return content, err
 }
 
-// written is nil if the backend does not know what was written.
+// written is nil if the backend does not know the written extents.
 func (e *Engine) written(ctx context.Context, volumeID string, device *os.File) blockdev.Written {
 	lister, ok := e.backend.(backend.WrittenLister)
 	if !ok {
@@ -326,7 +327,7 @@ func (e *Engine) written(ctx context.Context, volumeID string, device *os.File) 
 	}
 	return func(visit func(offset, length int64) error) error {
 		if err := device.Sync(); err != nil {
-			return fmt.Errorf("write out what is dirty: %w", err)
+			return fmt.Errorf("write dirty pages: %w", err)
 		}
 		return lister.WrittenRanges(ctx, volumeID, visit)
 	}

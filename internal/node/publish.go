@@ -177,7 +177,7 @@ func (e *Engine) checkType(p publication, staged *mount.Node) error {
 	return nil
 }
 
-// publishedAlready compares what is at the target with what was requested.
+// publishedAlready compares the target with the request.
 func (e *Engine) publishedAlready(p publication, staged *mount.Node) (bool, error) {
 	node, err := p.target.Open()
 	if err != nil {

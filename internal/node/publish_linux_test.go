@@ -277,8 +277,8 @@ func TestPaths_asLongAsTheSystemAllows(t *testing.T) {
 }
 
 // A pod that can write to a directory on the way swaps it for a symlink, again
-// and again, while its volume is published and unpublished. Nothing may ever
-// be mounted or removed at the path that the link leads to.
+// and again, while its volume is published and unpublished. The driver must never mount
+// or remove anything at the link's target.
 func TestPublish_symlinkSwapLeadsNowhere(t *testing.T) {
 	f := staged(t, filesystem("ext4"))
 	victim := f.mkdir(filepath.Join(f.dir, "victim", "mount"))
@@ -381,7 +381,7 @@ func TestBlock_endToEnd(t *testing.T) {
 	}
 }
 
-// writeTo writes through a device node, and what the page cache took too.
+// writeTo writes through a device node, and flushes the page cache.
 func writeTo(path string) error {
 	device, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -24,7 +24,7 @@ type StageRequest struct {
 //
 // ErrInvalid: a path, filesystem type or mount flag. ErrNotFound: no such
 // volume. ErrExists: staged there in another way. ErrPrecondition: something
-// else is mounted there, or the device contains what must not be touched.
+// else is mounted there, or the device contains data that must not be touched.
 // ErrDataLoss: the filesystem is damaged or gone. ErrBusy: a call is running.
 func (e *Engine) Stage(ctx context.Context, r StageRequest) error {
 	if err := checkID(r.VolumeID); err != nil {
@@ -78,7 +78,8 @@ func (e *Engine) stageFilesystem(ctx context.Context, r StageRequest, flags moun
 	if err := e.points.Hit("node/stage/device"); err != nil {
 		return err
 	}
-	tree, err := e.mountDetached(ctx, preparation{volumeID: r.VolumeID, device: device, desired: r.Capability.FSType, flags: flags, point: "node/stage"})
+	tree, err := e.mountDetached(ctx, preparation{volumeID: r.VolumeID, device: device, desired: r.Capability.FSType,
+		flags: flags, point: "node/stage"})
 	if err != nil {
 		return err
 	}
@@ -118,8 +119,8 @@ func noDirectory(name, path string) error {
 
 // stagedAlready reports whether the path shows the volume as it was requested.
 func (e *Engine) stagedAlready(
-	mountPoint *mount.Point, devices []backend.Device, fsType string, flags mount.Flags) (bool, error,
-) {
+	mountPoint *mount.Point, devices []backend.Device, fsType string, flags mount.Flags,
+) (bool, error) {
 	node, err := mountPoint.Open()
 	if err != nil {
 		return false, err
@@ -163,12 +164,12 @@ func (e *Engine) attach(ctx context.Context, mountPoint *mount.Point, tree *moun
 // release closes a device; a mount keeps it by itself.
 func (e *Engine) release(device *backend.Device) {
 	if err := device.Release(); err != nil {
-		e.log.Warn("a device was not given back", "device", device.Path, "error", err)
+		e.log.Warn("a device could not be closed", "device", device.Path, "error", err)
 	}
 }
 
-// undoMade removes what this call made when it failed afterwards, unless the
-// mount is there after all, which the repeated call finds.
+// undoMade removes the mount and the device of a call that failed afterwards, unless
+// the mount is there after all, which the repeated call finds.
 func undoMade(created bool, mountPoint *mount.Point, err error) error {
 	if err == nil || !created {
 		return err

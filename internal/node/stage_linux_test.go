@@ -429,7 +429,7 @@ func TestStage_refusesBadMountFlags(t *testing.T) {
 	f.wantError(f.stage("vol-a", backend.Capability{MountGroup: "1000"}), backend.ErrInvalid)
 }
 
-// Without a mount option, the superblock says what happens on an error; a pod
+// Without a mount option, the superblock sets the reaction to an error; a pod
 // that had the volume as raw block may have written "panic" there.
 func TestStage_superblockCannotAskForAPanic(t *testing.T) {
 	for _, set := range [][]string{{"-e", "panic"}, {"-E", "mount_opts=errors=panic"}} {
@@ -526,8 +526,8 @@ func TestUnstage_missingDirectoryIsDone(t *testing.T) {
 	f.must(f.engine.Unstage(t.Context(), "vol-a", filepath.Join(f.kubelet, "no", "such", "directory")))
 }
 
-// Data of no known kind, anywhere on a volume: what was written is never
-// formatted, and a blank volume is.
+// Data of no known kind, anywhere on a volume: written data is never formatted, and a
+// blank volume is.
 func TestStage_randomDataIsNeverFormatted(t *testing.T) {
 	f := newFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -37,9 +37,10 @@ func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (Sta
 	}
 	// Asking a dead device again only adds a stuck call: one at a time.
 	key := "stats " + volumeID + " " + volumePath
-	return concurrency.RunResult(ctx, e.calls, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) (Stats, error) {
-		return e.measure(ctx, volumeID, volumePath)
-	})
+	return concurrency.RunResult(ctx, e.calls, "stats of volume "+volumeID, []string{key},
+		func(ctx context.Context) (Stats, error) {
+			return e.measure(ctx, volumeID, volumePath)
+		})
 }
 
 func (e *Engine) measure(ctx context.Context, volumeID, path string) (Stats, error) {

@@ -10,9 +10,9 @@ import (
 )
 
 // Unpublish takes the volume away from the target path and removes the path.
-// An inline volume is deleted. Whatever is not there, down to the volume, is
-// fine. ErrPrecondition when something else is mounted there or it contains
-// files, all of which stay; ErrInUse when a process works in it.
+// An inline volume is deleted. A missing path, mount or volume is not an error.
+// ErrPrecondition when something else is mounted there or it contains files, all of
+// which stay; ErrInUse when a process works in it.
 func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) error {
 	if err := checkID(volumeID); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) err
 	})
 }
 
-// clearTarget unmounts what is ours and removes the path.
+// clearTarget unmounts the volume and removes the path.
 func (e *Engine) clearTarget(ctx context.Context, path string, devices []backend.Device, point string) error {
 	mountPoint, err := e.paths.Resolve("target_path", path)
 	if errors.Is(err, backend.ErrNotFound) {

@@ -88,8 +88,8 @@ func (e *Engine) clearBound(ctx context.Context, directory *mount.Point, devices
 	return bound.Remove()
 }
 
-// refusePublished is about callers that have their order wrong: pulling the
-// device away from a published volume would lose what is written to it.
+// refusePublished refuses callers that unstage too early: detaching the device of a
+// published volume would lose its writes.
 func refusePublished(devices []backend.Device, staging string) error {
 	uses, err := usesOf(devices, staging, filepath.Join(staging, stagedNode))
 	if err != nil {

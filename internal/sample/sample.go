@@ -31,8 +31,8 @@ const (
 	mostAGs = 64
 )
 
-// Offsets are the offsets in bytes, ascending and multiples of 512, at which pages of
-// a device of size bytes are read when nothing was found at its head and tail.
+// Offsets are the offsets in bytes, ascending and multiples of 512, at which pages of a
+// device of size bytes are read if its head and tail are blank.
 func Offsets(size int64) []int64 {
 	var found []int64
 	for offset := spacing(size); offset < size; offset += spacing(size) {

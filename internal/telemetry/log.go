@@ -1,4 +1,4 @@
-// Package telemetry is how a holdfast process reports what it does: the logger,
+// Package telemetry has a process's reports: the logger,
 // the address with metrics and health, and traces. Commands build it; packages
 // below receive only a logger, a registerer and a tracer provider.
 package telemetry

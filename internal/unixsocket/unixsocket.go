@@ -1,8 +1,7 @@
 // Package unixsocket listens on unix sockets as CSI requires: a file that
-// a dead process left is replaced, one that a living process serves is not, and
-// on the way out only the own file is removed. The CSI and the registration
-// socket of a driver use it. It puts no other file next to the socket
-// (CSI spec 1.13, "Configuration").
+// a dead process left is replaced, one that a living process serves is not, and Close
+// removes only its own file. The CSI and the registration socket of a driver use it. It
+// puts no other file next to the socket (CSI spec 1.13, "Configuration").
 package unixsocket
 
 import (
@@ -26,7 +25,7 @@ const (
 	// probeTimeout bounds the question whether a process serves a socket: a
 	// server that lives has it accepted by the kernel at once.
 	probeTimeout = time.Second
-	// redialAfter is the pause before a socket that refused is dialled once more.
+	// redialAfter is the pause before the second dial of a socket that refused.
 	redialAfter = 500 * time.Millisecond
 	// attempts to bind while the file or its directory vanish.
 	attempts = 5
@@ -181,8 +180,8 @@ func removeStale(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// isServed dials a socket. On Windows the first dial of a fresh one often fails,
-// so that one refusal proves nothing there.
+// isServed dials a socket. On Windows the first dial of a fresh one can fail, so that
+// one refusal is no proof there.
 func isServed(ctx context.Context, most int, dial func(context.Context) error) (bool, error) {
 	for attempt := 1; ; attempt++ {
 		err := dial(ctx)

@@ -13,7 +13,7 @@ import (
 func deviceRules() []rule {
 	return []rule{
 		{"a device has the volume's size and reads zeros at first", blankDevice},
-		{"what is written is there after closing and reopening", dataStays},
+		{"data is there after closing and reopening", dataStays},
 		{"an open device is given again, not a second one", openTwice},
 		{"a read-only device refuses writes", readOnlyDevice},
 		{"readers and writers have the one device of a volume in turn", accessChanges},
@@ -21,7 +21,7 @@ func deviceRules() []rule {
 		{"an attached volume is not deleted", deleteAttached},
 		{"a device sees the growth of its volume", deviceGrows},
 		{"a snapshot keeps the data of its instant", snapshotContent},
-		{"what was written is listed, in the volume and in a clone", writtenIsListed},
+		{"data written is listed, in the volume and in a clone", writtenIsListed},
 		{"a clone has its source's data and then its own", cloneContent},
 		{"a deleted volume's data does not return", dataGone},
 		{"a format mark stays with the volume", formatMark},
@@ -147,8 +147,8 @@ func readOnlyDevice(b *bench) {
 	b.close(volume.ID, device)
 }
 
-// accessChanges has a reader that keeps the device open: a device of its own
-// would show it what it read first.
+// accessChanges has a reader that keeps the device open: a separate device would show
+// it stale data.
 func accessChanges(b *bench) {
 	if b.subject.Node == nil {
 		return
@@ -185,7 +185,7 @@ func accessChanges(b *bench) {
 	b.close(volume.ID, device)
 }
 
-// writtenIsListed is for nodes that know what was written: a write that they do
+// writtenIsListed is for nodes that know data written: a write that they do
 // not list could be formatted over.
 func writtenIsListed(b *bench) {
 	lister, ok := b.subject.Node.(backend.WrittenLister)
@@ -202,7 +202,8 @@ func writtenIsListed(b *bench) {
 				b.Fatalf("range of %d bytes at %d after %d of a volume of %d", length, offset, end, volume.Size)
 			}
 			end = offset + length - 1
-			missing = slices.DeleteFunc(slices.Clone(missing), func(at int64) bool { return at >= offset && at+8192 <= offset+length })
+			missing = slices.DeleteFunc(slices.Clone(missing),
+				func(at int64) bool { return at >= offset && at+8192 <= offset+length })
 			return nil
 		}))
 		return missing
@@ -211,7 +212,7 @@ func writtenIsListed(b *bench) {
 		b.write(volume.ID, offset, byte(i+1))
 		for _, missing := range listed(volume.ID) {
 			if slices.Contains(offsets[:i+1], missing) {
-				b.Fatalf("what was written at %d is not listed", missing)
+				b.Fatalf("data written at %d is not listed", missing)
 			}
 		}
 	}
@@ -225,7 +226,8 @@ func writtenIsListed(b *bench) {
 	}
 	stop := errors.New("stop")
 	b.want(lister.WrittenRanges(b.ctx(), volume.ID, func(int64, int64) error { return stop }), stop, "the error of visit")
-	b.want(lister.WrittenRanges(b.ctx(), "vol-absent", func(int64, int64) error { return nil }), backend.ErrNotFound, "an absent volume")
+	b.want(lister.WrittenRanges(b.ctx(), "vol-absent", func(int64, int64) error { return nil }), backend.ErrNotFound,
+		"an absent volume")
 }
 
 func absentDevice(b *bench) {

@@ -56,7 +56,8 @@ func groupOfOthers(b *bench) {
 	}
 	one, other := b.create("one"), b.create("other")
 	b.group(one.ID)
-	_, err := b.guard.CreateGroup(b.ctx(), backend.GroupSnapshotSpec{Name: "night", SourceIDs: []string{one.ID, other.ID}})
+	_, err := b.guard.CreateGroup(b.ctx(), backend.GroupSnapshotSpec{Name: "night",
+		SourceIDs: []string{one.ID, other.ID}})
 	b.want(err, backend.ErrExists, "the same name for other sources")
 }
 
@@ -65,7 +66,8 @@ func groupOfNothing(b *bench) {
 		return
 	}
 	one := b.create("one")
-	_, err := b.guard.CreateGroup(b.ctx(), backend.GroupSnapshotSpec{Name: "night", SourceIDs: []string{one.ID, "vol-absent"}})
+	_, err := b.guard.CreateGroup(b.ctx(), backend.GroupSnapshotSpec{Name: "night",
+		SourceIDs: []string{one.ID, "vol-absent"}})
 	b.want(err, backend.ErrNotFound, "an absent source")
 	_, err = b.guard.CreateGroup(b.ctx(), backend.GroupSnapshotSpec{Name: "night"})
 	b.want(err, backend.ErrInvalid, "no source")

@@ -14,7 +14,7 @@ func snapshotRules() []rule {
 		{"a snapshot is found and its creation may be repeated", snapshotTwice},
 		{"a snapshot name belongs to one source", snapshotOfAnother},
 		{"a snapshot of nothing is not found", snapshotOfNothing},
-		{"any name that CSI allows makes a snapshot of its own", strangeSnapshotNames},
+		{"each name that CSI allows makes another snapshot", strangeSnapshotNames},
 		{"snapshots are listed by source, by ID and in pages", listSnapshots},
 		{"a volume is restored at its size or larger, never smaller", restoreSizes},
 		{"a clone is made at the size of its source or larger", cloneSizes},
@@ -33,7 +33,8 @@ func snapshotTwice(b *bench) {
 	}
 	volume := b.create("source")
 	first, second := b.snapshot("snapshot", volume.ID), b.snapshot("snapshot", volume.ID)
-	if first.ID != second.ID || first.SourceID != volume.ID || !first.Ready || first.Size != volume.Size || first.Created.IsZero() {
+	if first.ID != second.ID || first.SourceID != volume.ID || !first.Ready || first.Size != volume.Size ||
+		first.Created.IsZero() {
 		b.Fatalf("snapshots %+v and %+v of %+v", first, second, volume)
 	}
 	found, err := b.guard.Snapshot(b.ctx(), first.ID)
@@ -50,7 +51,7 @@ func snapshotOfAnother(b *bench) {
 	b.snapshot("snapshot", one.ID)
 	_, err := b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: "snapshot", SourceID: other.ID})
 	b.want(err, backend.ErrExists, "the same name for another source")
-	// Volumes and snapshots have names of their own.
+	// Names of volumes and of snapshots are independent.
 	b.snapshot("one", one.ID)
 }
 

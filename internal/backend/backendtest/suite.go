@@ -6,7 +6,7 @@
 //		backendtest.Run(t, func(t *testing.T) backendtest.Subject { … })
 //	}
 //
-// The suite reaches the controller through package guard, as everybody does.
+// The suite reaches the controller through package guard, as every caller does.
 package backendtest
 
 import (
@@ -22,23 +22,23 @@ type Subject struct {
 	Controller backend.Controller
 	// Node is nil where the machine cannot see the volumes.
 	Node backend.Node
-	// Reopen ends the backend as a process would end and opens what it left; nil
-	// for a backend that keeps nothing. It may be called again, and ends whichever
-	// instance is open then.
+	// Reopen ends the backend as a process would end and opens its state again; nil for
+	// a backend without state. It may be called again, and ends whichever instance is
+	// open then.
 	Reopen func(t *testing.T) Subject
 	// Parameters and Mutable are acceptable values for a volume of the tests, and
 	// OtherMutable one that differs from Mutable. Any may be nil.
 	Parameters, Mutable, OtherMutable map[string]string
 }
 
-// Run runs every rule, each against a subject of its own.
+// Run runs every rule, each against a new subject.
 func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Helper()
 	run(t, open, func(t *testing.T, check func(t *testing.T)) { check(t) })
 }
 
 // RunVirtual is Run in virtual time (package synctest), for a backend that
-// waits for timers and does no input or output of its own. What the subject
+// waits for timers and does no input or output itself. What the subject
 // starts must end with the test's cleanups.
 func RunVirtual(t *testing.T, open func(t *testing.T) Subject) {
 	t.Helper()
@@ -75,7 +75,7 @@ type rule struct {
 	check func(b *bench)
 }
 
-// bench is what a rule works with.
+// bench has the subject and the helpers of a rule.
 type bench struct {
 	*testing.T
 	subject Subject
@@ -87,7 +87,7 @@ func newBench(t *testing.T, s Subject) *bench {
 	return &bench{T: t, subject: s, guard: guard.New(s.Controller), traits: s.Controller.Traits()}
 }
 
-// reopened ends the backend and begins again with what it left.
+// reopened ends the backend and opens its state again.
 func (b *bench) reopened() *bench {
 	b.Helper()
 	if b.subject.Reopen == nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // CheckCapabilities refuses capabilities that no volume of this backend can
-// have (ErrInvalid), saying which and what is possible.
+// have (ErrInvalid), and names them and the possible ones.
 func (g *Guard) CheckCapabilities(capabilities []backend.Capability) error {
 	if len(capabilities) == 0 {
 		return fmt.Errorf("%w: volume_capabilities is empty; name at least one", backend.ErrInvalid)

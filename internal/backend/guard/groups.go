@@ -46,7 +46,9 @@ func checkGroup(grouper backend.GroupSnapshotter, spec backend.GroupSnapshotSpec
 	return grouper.CheckGroupParameters(spec.Parameters)
 }
 
-func (g *Guard) findOrCutGroup(ctx context.Context, grouper backend.GroupSnapshotter, spec backend.GroupSnapshotSpec) (backend.GroupSnapshot, error) {
+func (g *Guard) findOrCutGroup(
+	ctx context.Context, grouper backend.GroupSnapshotter, spec backend.GroupSnapshotSpec,
+) (backend.GroupSnapshot, error) {
 	existing, err := grouper.GroupByName(ctx, spec.Name)
 	switch {
 	case err == nil:
@@ -108,7 +110,7 @@ func (g *Guard) DeleteGroup(ctx context.Context, id string, snapshotIDs []string
 		return deleteGroup(ctx, grouper, id)
 	case errors.Is(err, backend.ErrDataLoss):
 		// Not all of its members are known, so they are not compared. A damaged group
-		// must be deletable; the backend knows what is left of it.
+		// must be deletable; the backend finds its remaining members.
 		return deleteGroup(ctx, grouper, id)
 	case err == nil:
 		err = checkMembers(group, snapshotIDs)

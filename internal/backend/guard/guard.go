@@ -71,7 +71,7 @@ func feature[T any](g *Guard, what string) (T, error) {
 	return offered, nil
 }
 
-// lock takes keys for one owner; busy names what is being waited for.
+// lock locks keys for one owner; busy names the key of another operation.
 func (g *Guard) lock(busy string, keys ...string) (func(), error) {
 	unlock, ok := g.locks.TryLock(keys...)
 	if !ok {

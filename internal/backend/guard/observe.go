@@ -14,7 +14,9 @@ import (
 // Capacity returns the size in bytes that can still be created with these parameters
 // and capabilities. It is 0 if the backend does not support them, since CSI asks for
 // the capacity for such volumes.
-func (g *Guard) Capacity(ctx context.Context, parameters map[string]string, capabilities []backend.Capability, at backend.Topology) (backend.Capacity, error) {
+func (g *Guard) Capacity(
+	ctx context.Context, parameters map[string]string, capabilities []backend.Capability, at backend.Topology,
+) (backend.Capacity, error) {
 	reporter, err := feature[backend.CapacityReporter](g, "capacity")
 	if err != nil {
 		return backend.Capacity{}, err
@@ -51,8 +53,8 @@ type VolumeProblems struct {
 	Problems []backend.HealthProblem
 }
 
-// UnhealthyVolumes looks at a page of at most maximum volumes (0: all) and
-// returns those that have problems; so a page may be empty and yet have a next.
+// UnhealthyVolumes checks a page of at most maximum volumes (0: all) and returns those
+// with problems; an empty page can have a next one.
 func (g *Guard) UnhealthyVolumes(ctx context.Context, token string, maximum int) ([]VolumeProblems, string, error) {
 	reporter, err := feature[backend.HealthReporter](g, "health")
 	if err != nil {
@@ -62,7 +64,7 @@ func (g *Guard) UnhealthyVolumes(ctx context.Context, token string, maximum int)
 	if err != nil {
 		return nil, "", err
 	}
-	looked := make([]VolumeProblems, len(volumes))
+	checked := make([]VolumeProblems, len(volumes))
 	group, looking := errgroup.WithContext(ctx)
 	group.SetLimit(looksAtOnce)
 	for i, volume := range volumes {
@@ -74,12 +76,12 @@ func (g *Guard) UnhealthyVolumes(ctx context.Context, token string, maximum int)
 			if err != nil {
 				return fmt.Errorf("health of volume %s: %w", volume.ID, err)
 			}
-			looked[i] = VolumeProblems{Volume: volume, Problems: problems}
+			checked[i] = VolumeProblems{Volume: volume, Problems: problems}
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, "", err
 	}
-	return slices.DeleteFunc(looked, func(v VolumeProblems) bool { return len(v.Problems) == 0 }), next, nil
+	return slices.DeleteFunc(checked, func(v VolumeProblems) bool { return len(v.Problems) == 0 }), next, nil
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// remote is a controller with what a backend over an API offers beyond the
-// minimum: it finds names itself, merges changes, joins attachments, folds the
-// case of parameters and has sizes that depend on them.
+// remote is a controller with the optional features of a backend over an API: it finds
+// names itself, merges changes, joins attachments, folds the case of parameters and has
+// sizes that depend on them.
 type remote struct {
 	traits  backend.Traits
 	volumes map[string]backend.Volume // by name

@@ -14,7 +14,9 @@ import (
 const tokenPrefix = "v1 after "
 
 // page runs one step of a listing in the order of IDs.
-func page[T any](token string, maximum int, list func(after string, limit int) ([]T, error), id func(T) string) ([]T, string, error) {
+func page[T any](
+	token string, maximum int, list func(after string, limit int) ([]T, error), id func(T) string,
+) ([]T, string, error) {
 	if maximum < 0 {
 		return nil, "", fmt.Errorf("%w: max_entries %d is negative", backend.ErrInvalid, maximum)
 	}

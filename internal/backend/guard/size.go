@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// resolveSize decides the size of a new volume in bytes: what is required, at
-// least the backend's minimum and the source's size, rounded up to the
-// allocation unit, within the limit (CSI spec 1.13, CapacityRange).
+// resolveSize decides the size of a new volume in bytes: the required size, at least
+// the backend's minimum and the source's size, rounded up to the allocation unit,
+// within the limit (CSI spec 1.13, CapacityRange).
 func resolveSize(r backend.SizeRange, source int64, t backend.Traits) (int64, error) {
 	if err := checkRange(r); err != nil {
 		return 0, err

@@ -41,7 +41,9 @@ func checkSnapshot(snapshotter backend.Snapshotter, spec backend.SnapshotSpec) e
 	return snapshotter.CheckSnapshotParameters(spec.Parameters)
 }
 
-func (g *Guard) findOrCut(ctx context.Context, snapshotter backend.Snapshotter, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+func (g *Guard) findOrCut(
+	ctx context.Context, snapshotter backend.Snapshotter, spec backend.SnapshotSpec,
+) (backend.Snapshot, error) {
 	existing, err := snapshotter.SnapshotByName(ctx, spec.Name)
 	switch {
 	case err == nil && existing.SourceID != spec.SourceID:
@@ -65,8 +67,10 @@ func (g *Guard) findOrCut(ctx context.Context, snapshotter backend.Snapshotter, 
 	return snapshotter.CreateSnapshot(ctx, spec)
 }
 
-// finish completes what an interrupted creation may have left undone.
-func finish(ctx context.Context, snapshotter backend.Snapshotter, existing backend.Snapshot, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+// finish completes the steps that an interrupted creation may have omitted.
+func finish(
+	ctx context.Context, snapshotter backend.Snapshotter, existing backend.Snapshot, spec backend.SnapshotSpec,
+) (backend.Snapshot, error) {
 	finisher, ok := snapshotter.(backend.SnapshotFinisher)
 	if !ok {
 		return existing, nil
@@ -91,9 +95,10 @@ func (g *Guard) DeleteSnapshot(ctx context.Context, id string) error {
 	case errors.Is(err, backend.ErrNotFound) && !g.traits.LagsBehind:
 		return nil
 	case err == nil && snapshot.GroupID != "":
-		return fmt.Errorf("%w: snapshot %s belongs to group snapshot %s; delete the group", backend.ErrInvalid, id, snapshot.GroupID)
+		return fmt.Errorf("%w: snapshot %s belongs to group snapshot %s; delete the group", backend.ErrInvalid,
+			id, snapshot.GroupID)
 	case err == nil:
-		// A creation of its name would find it and hand out what is just going.
+		// A creation of its name would find it and return a snapshot that is being deleted.
 		unlockName, err := g.lock("snapshot "+snapshot.Name, snapshotName(snapshot.Name))
 		if err != nil {
 			return err
@@ -119,7 +124,9 @@ func (g *Guard) Snapshot(ctx context.Context, id string) (backend.Snapshot, erro
 
 // Snapshots lists a page of at most maximum snapshots (0: all) and the token
 // of the next one.
-func (g *Guard) Snapshots(ctx context.Context, filter backend.SnapshotFilter, token string, maximum int) ([]backend.Snapshot, string, error) {
+func (g *Guard) Snapshots(
+	ctx context.Context, filter backend.SnapshotFilter, token string, maximum int,
+) ([]backend.Snapshot, string, error) {
 	snapshotter, err := feature[backend.Snapshotter](g, "snapshots")
 	if err != nil {
 		return nil, "", err

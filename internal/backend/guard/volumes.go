@@ -200,7 +200,7 @@ func (g *Guard) holdVolume(ctx context.Context, id string) (func(), int64, error
 	return unlock, volume.Size, nil
 }
 
-// compatible reports whether an existing volume is what a request asks for.
+// compatible reports whether an existing volume matches a request.
 func (g *Guard) compatible(v backend.Volume, request CreateRequest, spec backend.VolumeSpec) error {
 	differs := func(what string, have, want any) error {
 		return fmt.Errorf("%w: volume %s has that name with %s %v, the request has %v; use another name",
@@ -298,7 +298,8 @@ func (g *Guard) Expand(ctx context.Context, id string, r backend.SizeRange) (bac
 		return backend.Volume{}, err
 	}
 	if r.Required == 0 && r.Limit == 0 {
-		return backend.Volume{}, fmt.Errorf("%w: capacity_range has neither required_bytes nor limit_bytes", backend.ErrInvalid)
+		return backend.Volume{}, fmt.Errorf("%w: capacity_range has neither required_bytes nor limit_bytes",
+			backend.ErrInvalid)
 	}
 	unlock, err := g.lockVolume(g.traits.MergesChanges, id)
 	if err != nil {
@@ -312,7 +313,9 @@ func (g *Guard) Expand(ctx context.Context, id string, r backend.SizeRange) (bac
 	return volume, nil
 }
 
-func (g *Guard) expand(ctx context.Context, expander backend.Expander, id string, r backend.SizeRange) (backend.Volume, error) {
+func (g *Guard) expand(
+	ctx context.Context, expander backend.Expander, id string, r backend.SizeRange,
+) (backend.Volume, error) {
 	volume, err := g.controller.Volume(ctx, id)
 	if err != nil {
 		return backend.Volume{}, err
@@ -332,15 +335,16 @@ func (g *Guard) expand(ctx context.Context, expander backend.Expander, id string
 		return backend.Volume{}, err
 	}
 	grown, err := expander.Expand(ctx, volume, size)
-	if err == nil && !fits(grown.Size, r) { // an interrupted call may have gone further
-		err = fmt.Errorf("%w: it has %d bytes now, which is not within %d to %d", backend.ErrOutOfRange, grown.Size, r.Required, r.Limit)
+	if err == nil && !fits(grown.Size, r) { // an interrupted call may have grown it more
+		err = fmt.Errorf("%w: it has %d bytes now, which is not within %d to %d", backend.ErrOutOfRange, grown.Size,
+			r.Required, r.Limit)
 	}
 	return grown, err
 }
 
-// Modify changes parameters of a volume: all of them or none. A volume that does
-// not exist is ErrNotFound, whatever is asked for, and a request without mutable
-// parameters changes nothing (csi-sanity 5.6.0).
+// Modify changes parameters of a volume: all of them or none. A volume that does not
+// exist is ErrNotFound for every request, and a request without mutable parameters
+// changes nothing (csi-sanity 5.6.0).
 func (g *Guard) Modify(ctx context.Context, id string, mutable, metadata map[string]string) error {
 	modifier, err := feature[backend.Modifier](g, "modification")
 	if err != nil {
@@ -361,7 +365,9 @@ func (g *Guard) Modify(ctx context.Context, id string, mutable, metadata map[str
 	return nil
 }
 
-func (g *Guard) modify(ctx context.Context, modifier backend.Modifier, volume backend.Volume, mutable, metadata map[string]string) error {
+func (g *Guard) modify(
+	ctx context.Context, modifier backend.Modifier, volume backend.Volume, mutable, metadata map[string]string,
+) error {
 	_, mutable, err := g.normalize(nil, mutable)
 	if err != nil {
 		return err

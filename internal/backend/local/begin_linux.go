@@ -17,9 +17,9 @@ type making[T any] interface {
 	same(T) bool
 }
 
-// begin takes the lock of a new entry and makes the intent durable. It continues
-// what an interrupted call with the same arguments left, and first removes what
-// one with other arguments left. A call that fails leaves the entry unresolved.
+// begin takes the lock of a new entry and makes the intent durable. It continues an
+// interrupted call with the same arguments, and first removes the entry of one with
+// other arguments. A call that fails leaves the entry unresolved.
 func begin[T making[T]](p *Pool, entry, file string, desired T) (*entryLock, T, error) {
 	lock, record, err := beginOnce(p, entry, file, desired)
 	if errors.Is(err, errReplaced) {
@@ -31,7 +31,7 @@ func begin[T making[T]](p *Pool, entry, file string, desired T) (*entryLock, T, 
 	return lock, record, err
 }
 
-// errReplaced: what another call left in the entry is removed; begin again.
+// errReplaced: another call's entry was removed; begin again.
 var errReplaced = fmt.Errorf("%w: the entry was just removed", backend.ErrBusy)
 
 func beginOnce[T making[T]](p *Pool, entry, file string, desired T) (*entryLock, T, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // disagreements compares the index, the ledger, the listings and the disk of a
-// pool on which no operation runs, after what is unresolved was resolved.
+// idle pool, after unresolved operations were resolved.
 func disagreements(ctx context.Context, p *Pool) (found []string) {
 	complain := func(format string, arguments ...any) { found = append(found, fmt.Sprintf(format, arguments...)) }
 	if err := p.tidy(ctx); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// admit books room for what is about to be made. While there is ample room the
+// admit reserves room for a new entry. While there is ample room the
 // figures at hand decide, so that creation costs the same however many volumes
 // there are; when it seems short, everything is observed again.
 func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
@@ -45,16 +45,16 @@ func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 }
 
 // Filesystems free the blocks of a deleted file behind its back: btrfs when it
-// commits, xfs when it inactivates the inode, until which a snapshot that is
-// gone still counts as sharing the blocks of its source.
+// commits, xfs when it inactivates the inode, and until then a deleted snapshot still
+// counts as sharing the blocks of its source.
 const (
 	freeingTime  = 30 * time.Second
 	freeingPause = 50 * time.Millisecond
 	freeingMost  = 20
 )
 
-// freeingRetries is how often a refusal is checked again: once, and for a
-// while after a deletion until what it frees is seen.
+// freeingRetries bounds the checks after a refusal: one, and more for a while after a
+// deletion, until its blocks are free.
 func (p *Pool) freeingRetries() int {
 	if time.Since(time.Unix(0, p.discarded.Load())) < freeingTime {
 		return freeingMost
@@ -81,18 +81,18 @@ func (p *Pool) promiseObserved(ctx context.Context, id string, bytes int64) (fre
 	return free, ok, nil
 }
 
-// promiseReclaimed is the last resort: what was deleted or abandoned and still
-// occupies blocks is removed now.
+// promiseReclaimed is the last resort: it removes deleted and abandoned entries that
+// still occupy blocks.
 func (p *Pool) promiseReclaimed(ctx context.Context, id string, bytes int64) (free int64, ok bool, err error) {
 	others := func(entry string) bool { return path.Base(entry) != id }
 	if err := errors.Join(p.resolveAll(ctx), p.emptyTrash(), p.dropAbandoned(others)); err != nil {
-		p.log.Warn("some of what was deleted or abandoned still occupies blocks", "error", err)
+		p.log.Warn("deleted or abandoned entries still occupy blocks", "error", err)
 	}
 	return p.promiseAfterSync(ctx, id, bytes)
 }
 
-// observe measures what every volume has and returns the room of the pool, the
-// reserve taken off.
+// observe measures the blocks of every volume and returns the room of the pool without
+// the reserve.
 func (p *Pool) observe(ctx context.Context) (available int64, err error) {
 	if err := p.refreshForeign(); err != nil {
 		return 0, err
@@ -144,7 +144,7 @@ func (p *Pool) measure(id string, a account) (account, error) {
 	return a, nil
 }
 
-// refreshForeign takes in what the other half, when it is another process, has
+// refreshForeign reads the entries that the other half, when it is another process, has
 // made and removed.
 func (p *Pool) refreshForeign() error {
 	if p.options.Role == RoleAll {
@@ -188,8 +188,8 @@ func (p *Pool) loadForeign(id string) error {
 // size divided by the overcommit ratio, thick ones fully, snapshots with what
 // writing to their volumes may still take.
 func (p *Pool) Capacity(
-	ctx context.Context, parameters map[string]string, at backend.Topology) (backend.Capacity, error,
-) {
+	ctx context.Context, parameters map[string]string, at backend.Topology,
+) (backend.Capacity, error) {
 	if node, ok := at[TopologyKey]; ok && node != p.options.NodeID {
 		return backend.Capacity{}, nil
 	}
@@ -210,7 +210,7 @@ func (p *Pool) Capacity(
 		return backend.Capacity{}, classify(err)
 	}
 	if err := errors.Join(p.resolveAll(ctx), p.dropAbandoned(p.stale)); err != nil {
-		p.log.Warn("some of what was deleted or abandoned still occupies blocks", "error", err)
+		p.log.Warn("deleted or abandoned entries still occupy blocks", "error", err)
 	}
 	available, err := p.observe(ctx)
 	if err != nil {

@@ -168,7 +168,7 @@ func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File)
 		return err
 	}
 	if err := p.allocateInUse(ctx, record, data, loops); err != nil {
-		return errors.Join(err, giveBack(data, record.Size, loops))
+		return errors.Join(err, freeAllocated(data, record.Size, loops))
 	}
 	return p.points.Hit("local/modify/allocated")
 }
@@ -194,9 +194,9 @@ func (p *Pool) allocateInUse(ctx context.Context, record *volumeRecord, data *os
 	return data.Sync()
 }
 
-// giveBack frees the blocks of a failed allocation, when no process can be writing
+// freeAllocated frees the blocks of a failed allocation, when no process can be writing
 // there: ranges without data, unwritten blocks included (lseek(2)).
-func giveBack(data *os.File, size int64, loops []blockdev.Loop) error {
+func freeAllocated(data *os.File, size int64, loops []blockdev.Loop) error {
 	if len(loops) > 0 {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/backendtest"
 )
 
-// Each rule has a pool of its own, on a filesystem that it shares with the other
-// rules: a pool that was removed leaves nothing that the next one can see.
+// Each rule has its own pool, on a filesystem that it shares with the other rules: a
+// removed pool must not affect the next one.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for name, disk := range map[string]func(testing.TB) string{

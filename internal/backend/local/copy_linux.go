@@ -21,7 +21,7 @@ const (
 
 // Progress is a long copy that is under way.
 type Progress struct {
-	ID          string // what is being made
+	ID          string // of the new entry
 	Done, Total int64  // bytes
 }
 
@@ -56,8 +56,8 @@ func (g *progress) end(id string) {
 	delete(g.running, id)
 }
 
-// copyIdle copies a source that cannot change while it is locked. What an
-// interrupted call copied is kept if the source is still what it was then.
+// copyIdle copies a source that cannot change while it is locked. An interrupted copy
+// continues if the source has not changed since.
 func (p *Pool) copyIdle(ctx context.Context, c fileCopy) error {
 	if err := c.source.data.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", c.source.id, err)
@@ -87,8 +87,7 @@ func (p *Pool) copyWhole(ctx context.Context, c fileCopy) error {
 func (p *Pool) copyFrom(ctx context.Context, c fileCopy, state copyState) error {
 	size := c.source.size
 	// An interrupted copy may have written behind the recorded offset; the
-	// same bytes come there again, and what is a hole in the source was never
-	// written to.
+	// same bytes are written there again, and a hole of the source was never written.
 	if err := c.target.Truncate(size); err != nil {
 		return err
 	}
@@ -164,7 +163,8 @@ func copyRange(target, source *os.File, offset, length int64) error {
 	in, out := offset, offset
 	for in < offset+length {
 		n, err := unix.CopyFileRange(descriptor(source), &in, descriptor(target), &out, int(offset+length-in), 0)
-		if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) ||
+			errors.Is(err, unix.EINVAL) {
 			return copyThrough(target, source, in, offset+length-in)
 		}
 		if err != nil {
@@ -207,7 +207,8 @@ func (r *report) step(done int64) {
 		return
 	}
 	r.last = time.Now()
-	r.pool.log.Info("copying", "for", r.what.ID, "done", done, "total", r.what.Total, "seconds", int(time.Since(r.began).Seconds()))
+	r.pool.log.Info("copying", "for", r.what.ID, "done", done, "total", r.what.Total,
+		"seconds", int(time.Since(r.began).Seconds()))
 }
 
 func (r *report) end() { r.pool.progress.end(r.what.ID) }

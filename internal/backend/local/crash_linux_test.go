@@ -33,9 +33,9 @@ const (
 
 // scenario is one mutating operation, and the state it begins in.
 type scenario struct {
-	// prepare makes what the operation needs.
+	// prepare makes the operation's sources.
 	prepare func(*world)
-	// act is what a CO does and repeats until it succeeds.
+	// act is the CO's call, which it repeats until it succeeds.
 	act func(context.Context, *Pool, *guard.Guard) error
 	// opening means that the failure of one entry does not fail the operation,
 	// which is the start: the next one ends it.
@@ -49,7 +49,7 @@ type scenario struct {
 }
 
 // With -short steps fail and the process does not end, and only on the pool with reflink:
-// what is left is what the race detector can say something about.
+// the race detector adds nothing to the others.
 func TestCrash_convergesAfterADeathAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	fsTypes := []string{"ext4", "xfs"}
@@ -425,6 +425,6 @@ func (w *world) wantContent(name, from string) {
 	w.Helper()
 	want := pattern(from)
 	if got := readVolume(w.T, w.pool, idOf(volumePrefix, name), 0, len(want)); !bytes.Equal(got, want) {
-		w.Errorf("volume %s has not the content of %s", name, from)
+		w.Errorf("volume %s lacks the content of %s", name, from)
 	}
 }

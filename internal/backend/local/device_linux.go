@@ -57,8 +57,8 @@ func (p *Pool) OpenDevice(ctx context.Context, request backend.DeviceRequest) (*
 }
 
 func (p *Pool) openLoop(
-	ctx context.Context, record volumeRecord, request backend.DeviceRequest) (*backend.Device, error,
-) {
+	ctx context.Context, record volumeRecord, request backend.DeviceRequest,
+) (*backend.Device, error) {
 	data, err := p.openDataOf(record, request.ReadOnly)
 	if err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func (p *Pool) attachedLoop(data *os.File, request backend.DeviceRequest) (*bloc
 }
 
 func (p *Pool) attach(
-	ctx context.Context, data *os.File, record volumeRecord, request backend.DeviceRequest) (*blockdev.Loop, error,
-) {
+	ctx context.Context, data *os.File, record volumeRecord, request backend.DeviceRequest,
+) (*blockdev.Loop, error) {
 	return blockdev.AttachLoop(ctx, blockdev.LoopConfig{
 		File: data, Path: filepath.Join(p.options.Pool, volumePath(record.ID), dataFile),
 		ReadOnly: request.ReadOnly, AutoClear: !request.Keep, DirectIO: true,
@@ -249,7 +249,7 @@ func (p *Pool) backingPaths(name string) (paths []string, number uint64, err err
 	}
 	var stat unix.Stat_t
 	if err := unix.Stat(p.options.Pool, &stat); err == nil {
-		number = stat.Dev // on btrfs, each subvolume has a number of its own
+		number = stat.Dev // on btrfs, each subvolume has another number
 	}
 	return paths, number, nil
 }

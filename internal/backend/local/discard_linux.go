@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/durable"
 )
 
-// discard removes an entry: one rename into the trash, after which it is gone
-// for good, then the removal of the files. tidy removes what is left of them.
+// discard removes an entry: one rename into the trash, which is final, then the removal
+// of the files. tidy removes the remaining ones.
 func (p *Pool) discard(entry string) error {
 	rest, err := p.moveToTrash(entry)
 	if err != nil {
@@ -75,7 +75,7 @@ func (p *Pool) forgetIfGone(entry string) {
 	}
 }
 
-// undo removes what a failed operation made; the failure is what is reported.
+// undo removes the entry of a failed operation, whose error is returned.
 func (p *Pool) undo(entry string, cause error) error {
 	if err := p.discard(entry); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("undo: %w", err)
@@ -131,7 +131,7 @@ func (p *Pool) absent(err error) error {
 	return err
 }
 
-// emptyTrash removes what was deleted. An entry under lock is being removed by
+// emptyTrash removes the files in the trash. An entry under lock is being removed by
 // another call. An entry whose rename is not durable stays complete until it is:
 // a power loss may bring it back.
 func (p *Pool) emptyTrash() error {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// scratchDir lies in memory where there is room for it, since these tests wait
-// for fsync(2) mostly; what they prove does not depend on the medium.
+// scratchDir is in memory if it has room, since these tests mostly wait for fsync(2);
+// their results do not depend on the medium.
 func scratchDir(t testing.TB) string {
 	t.Helper()
 	const memory, enough = "/dev/shm", 2 << 30
@@ -36,8 +36,7 @@ func scratchDir(t testing.TB) string {
 	return dir
 }
 
-// disk is a real filesystem of its own for a pool: a file, made into it, on a
-// loop device, mounted.
+// disk is a real filesystem for a pool: a formatted file on a loop device, mounted.
 func disk(t testing.TB, fsType string, size int64) string {
 	t.Helper()
 	dir := scratchDir(t)

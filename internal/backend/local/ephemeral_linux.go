@@ -66,9 +66,9 @@ func (p *Pool) EphemeralByHandle(_ context.Context, handle string) (backend.Ephe
 	return record.ephemeral(), nil
 }
 
-// DeleteEphemeral removes an inline volume, half-made ones included; none is no
-// error. ErrInUse when its device is attached. If its storage fails that repeatedly,
-// EphemeralByHandle reports that the storage failed.
+// DeleteEphemeral removes an inline volume, half-made ones included. A missing one is
+// not an error. ErrInUse when its device is attached. If its storage fails that
+// repeatedly, EphemeralByHandle reports that the storage failed.
 func (p *Pool) DeleteEphemeral(ctx context.Context, handle string) error {
 	id := idOf(ephemeralPrefix, handle)
 	err := p.deleteVolume(ctx, id)

@@ -113,8 +113,8 @@ func TestEphemeralByHandle_aRecordThatStaysUnreadableIsFailedStorage(t *testing.
 	}
 }
 
-// unpublished repeats what the node engine does for the kubelet, until the pod can
-// leave: it deletes the volume, or the storage failed.
+// unpublished repeats the node engine's unpublish until the pod can leave: the volume
+// is deleted, or the storage failed.
 func unpublished(t tester, pool *Pool, handle string) (deleted bool) {
 	t.Helper()
 	var err error

@@ -49,7 +49,7 @@ func TestDelete_keepsAVolumeWhoseDeviceCannotBeRead(t *testing.T) {
 		return err
 	})
 	if err == nil {
-		t.Error("a volume has a second device, with a page cache of its own")
+		t.Error("a volume has a second device, with another page cache")
 	}
 	must(t, under(func() error { return pool.CloseDevice(t.Context(), volume.ID) }))
 	if devices, err := pool.Devices(t.Context(), volume.ID); err != nil || len(devices) != 0 {
@@ -76,8 +76,8 @@ func TestWrittenRanges_listsWhatTheRecordDoesNotKnow(t *testing.T) {
 	}
 }
 
-// Data without a record is not what an interrupted creation leaves, such as a
-// volume that an administrator is just copying back.
+// Data without a record is not of an interrupted creation: an administrator may be
+// copying a volume back.
 func TestDropAbandoned_leavesDataWithoutARecord(t *testing.T) {
 	dir := poolDir(t)
 	pool := open(t, Options{Pool: dir})

@@ -22,7 +22,7 @@ func hasFailed(err error) bool {
 }
 
 // errIdentity: pool.json is damaged.
-var errIdentity = fmt.Errorf("%w: %s cannot be used; restore it, or start once with --adopt-pool to write it anew",
+var errIdentity = fmt.Errorf("%w: %s cannot be used; restore it, or start once with --adopt-pool to rewrite it",
 	backend.ErrDataLoss, poolFile)
 
 // inlineFailures count, by volume ID, the attempts in a row to read or to delete an

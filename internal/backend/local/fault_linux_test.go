@@ -21,7 +21,7 @@ import (
 type faulty struct {
 	prepare func(context.Context, *guard.Guard) error // makes what act needs
 	act     func(context.Context, *guard.Guard) error
-	exists  func(context.Context, *guard.Guard) error // nil when the effect of act is there; nil func: nothing to see
+	exists  func(context.Context, *guard.Guard) error // nil when the effect of act is there; nil func: not checked
 	reset   func(context.Context, *guard.Guard) error // undoes act
 }
 
@@ -182,7 +182,7 @@ func (o faulty) under(
 	wantAgreement(ctx, t, pool, what)
 	if failure == nil && o.exists != nil {
 		if err := o.exists(ctx, g); err != nil {
-			t.Fatalf("%s: what was acknowledged is not so: %v", what, err)
+			t.Fatalf("%s: the acknowledged effect is missing: %v", what, err)
 		}
 	}
 	if err := o.act(ctx, g); err != nil {

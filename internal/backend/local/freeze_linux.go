@@ -28,7 +28,7 @@ type frozenMount struct {
 }
 
 // add freezes one more, after it recorded that. A filesystem that an administrator
-// froze, to take a snapshot of what was prepared, is fine and stays frozen, unless
+// froze, to take a snapshot, is fine and stays frozen, unless
 // the process ends before it removed the record again: see freezerecord_linux.go.
 func (f *frozen) add(volume string, dir *os.File) error {
 	if err := f.endEarlier(volume, dir); err != nil {
@@ -37,8 +37,8 @@ func (f *frozen) add(volume string, dir *os.File) error {
 	if err := f.pool.recordFreeze(volume); err != nil {
 		return err
 	}
-	// Freezing writes out what is dirty and may take long: not under the lock,
-	// which expire needs to thaw the others.
+	// Freezing writes dirty pages and may take long: not under the lock, which expire
+	// needs to thaw the others.
 	err := f.pool.points.Hit("local/freeze/recorded")
 	if err == nil {
 		err = fs.Freeze(dir)
@@ -59,8 +59,8 @@ func (f *frozen) add(volume string, dir *os.File) error {
 	return f.pool.points.Hit("local/freeze/frozen")
 }
 
-// endEarlier thaws what an earlier call froze and could not thaw. Otherwise it would
-// seem to be frozen by an administrator.
+// endEarlier thaws the filesystems that an earlier call froze and could not thaw.
+// Otherwise it would seem to be frozen by an administrator.
 func (f *frozen) endEarlier(volume string, dir *os.File) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 )
 
-// isFrozen asks the kernel by freezing, and thaws what it froze itself.
+// isFrozen asks the kernel by freezing, and thaws its own freeze.
 func isFrozen(t tester, dir string) bool {
 	t.Helper()
 	root, err := os.Open(dir)
@@ -88,7 +88,7 @@ func TestOpen_thawsOnlyWhatTheDriverFroze(t *testing.T) {
 	}
 }
 
-// halfSnapshot leaves what a crash during a snapshot of the volume leaves.
+// halfSnapshot makes the state after a crash during a snapshot of the volume.
 func halfSnapshot(t *testing.T, pool *Pool, volume backend.Volume) {
 	t.Helper()
 	entry := snapshotPath(idOf(snapshotPrefix, "half"))

@@ -16,7 +16,7 @@ import (
 
 // The record of a freeze is a file next to that of the volume. It has the ID of the
 // boot, and is there from before the freeze until after the thaw. The next process
-// thaws what is recorded and nothing else: the kernel does not say who froze a
+// thaws the recorded filesystems only: the kernel does not report who froze a
 // filesystem, and an administrator may have.
 //
 // FIFREEZE is the only question whether a filesystem is frozen, and it freezes. Hence
@@ -47,7 +47,7 @@ func (p *Pool) recordFreeze(volume string) error {
 }
 
 // forgetFreeze removes the record of a freeze. One that cannot be removed is emptied,
-// which says the same: what an administrator freezes later must not seem recorded.
+// which has the same effect: an administrator's later freeze must not seem recorded.
 func (p *Pool) forgetFreeze(volume string) error {
 	err := p.root.Remove(freezePath(volume))
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -85,8 +85,8 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(id)), nil
 }
 
-// thawSource thaws what the driver froze for a snapshot and could not thaw, since
-// it ended or the thaw failed.
+// thawSource thaws a source that the driver froze for a snapshot and could not thaw,
+// since it ended or the thaw failed.
 func (p *Pool) thawSource(ctx context.Context, id string) error {
 	if !isID(volumePrefix, id) {
 		return nil

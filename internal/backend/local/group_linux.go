@@ -197,8 +197,8 @@ func (p *Pool) copyMembers(ctx context.Context, members []*member) error {
 	return nil
 }
 
-// beginMember replaces what an interrupted call left: an instant that is past
-// cannot be copied again.
+// beginMember replaces the member of an interrupted call: a past instant cannot be
+// copied again.
 func (p *Pool) beginMember(ctx context.Context, m *member) error {
 	entry := snapshotPath(m.record.ID)
 	stale, err := p.awaitLock(ctx, entry, unix.LOCK_EX)
@@ -265,10 +265,11 @@ func (p *Pool) undoGroup(entry string, members []*member, cause error) error {
 	return cause
 }
 
-// DeleteGroup removes a group with its snapshots, or what an interrupted creation
-// or deletion left of them. ErrNotFound if none of it exists any more.
+// DeleteGroup removes a group with its snapshots, also after an interrupted creation or
+// deletion. ErrNotFound if none of them exists.
 func (p *Pool) DeleteGroup(ctx context.Context, id string) error {
-	if _, err := p.Group(ctx, id); err != nil && !errors.Is(err, backend.ErrDataLoss) && !errors.Is(err, backend.ErrNotFound) {
+	if _, err := p.Group(ctx, id); err != nil && !errors.Is(err, backend.ErrDataLoss) &&
+		!errors.Is(err, backend.ErrNotFound) {
 		return err
 	}
 	if !isID(groupPrefix, id) {
@@ -398,6 +399,6 @@ func (p *Pool) recoverGroup(ctx context.Context, id string, remove remover) erro
 	if err != nil {
 		return err
 	}
-	p.log.Info("removing what an interrupted group snapshot left", "id", id, "state", record.State)
+	p.log.Info("removing an interrupted group snapshot", "id", id, "state", record.State)
 	return p.finishDeletion(ctx, entry, members, remove)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// VolumeHealth reports what is wrong with a volume.
+// VolumeHealth returns the faults of a volume.
 func (p *Pool) VolumeHealth(ctx context.Context, id string) ([]backend.HealthProblem, error) {
 	if why, broken := p.index.brokenEntries()[id]; broken {
 		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: "RecordUnusable", Message: why.Error()}}, nil
@@ -25,7 +25,7 @@ func (p *Pool) VolumeHealth(ctx context.Context, id string) ([]backend.HealthPro
 	return p.NodeVolumeHealth(ctx, id)
 }
 
-// NodeVolumeHealth reports what is wrong with a volume, inline ones included, as
+// NodeVolumeHealth returns the faults of a volume, inline ones included, as
 // seen from this machine.
 func (p *Pool) NodeVolumeHealth(_ context.Context, id string) ([]backend.HealthProblem, error) {
 	record, err := p.recordOnDisk(id)
@@ -78,7 +78,7 @@ func (p *Pool) loopHealth(record volumeRecord) ([]backend.HealthProblem, error) 
 // A pool with less than one part in 20 available is nearly full.
 const nearlyFullShare = 20
 
-// StorageHealth reports what is wrong with the pool as a whole.
+// StorageHealth returns the faults of the pool as a whole.
 func (p *Pool) StorageHealth(context.Context) ([]backend.HealthProblem, error) {
 	return slices.Concat(p.poolHealth(), p.recordHealth(), p.leftoverHealth()), nil
 }
@@ -90,7 +90,8 @@ func (p *Pool) leftoverHealth() []backend.HealthProblem {
 	}
 	var problems []backend.HealthProblem
 	report := func(reason, format string, arguments ...any) {
-		problems = append(problems, backend.HealthProblem{Kind: backend.HealthDegraded, Reason: reason, Message: fmt.Sprintf(format, arguments...)})
+		problems = append(problems, backend.HealthProblem{Kind: backend.HealthDegraded, Reason: reason,
+			Message: fmt.Sprintf(format, arguments...)})
 	}
 	if left := p.unresolved.all(); len(left) > 0 {
 		first := slices.Sorted(maps.Keys(left))[0]
@@ -135,7 +136,7 @@ func (p *Pool) heldBy(dir string, counts func(id string) bool) (entries int, byt
 	return entries, bytes
 }
 
-// poolHealth is what every volume of the pool suffers from.
+// poolHealth returns the faults that affect every volume of the pool.
 func (p *Pool) poolHealth() []backend.HealthProblem {
 	if err := p.usable(); err != nil {
 		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: "PoolUnreachable", Message: err.Error()}}

@@ -9,7 +9,7 @@ import (
 )
 
 // poolDir is a directory for a pool on the machine's own filesystem, which may be
-// nearly full: tests of health and of free space use a disk of their own.
+// nearly full: tests of health and of free space use a separate disk.
 func poolDir(t testing.TB) string {
 	t.Helper()
 	return nodetest.Dir(t)

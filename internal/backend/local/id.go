@@ -25,8 +25,8 @@ func idOf(prefix, name string) string {
 }
 
 // memberID is the ID of the snapshot of one volume in a group. A NUL cannot
-// occur in a name (CSI spec 1.13, "Size Limits" and naming), so that no
-// snapshot of its own has the same ID.
+// occur in a name (CSI spec 1.13, "Size Limits" and naming), so that a snapshot outside
+// of a group cannot have the same ID.
 func memberID(group, source string) string {
 	return idOf(snapshotPrefix, group+"\x00"+source)
 }

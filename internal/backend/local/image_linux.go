@@ -23,9 +23,8 @@ import (
 )
 
 // image is a pool image while it is brought to the pool directory. The file has
-// its final name only once it is a complete filesystem: what a crash leaves
-// under the temporary name is removed, and nothing that has the name is ever
-// formatted.
+// its final name only once it is a complete filesystem: a crash's remains under the
+// temporary name are removed, and a file with the final name is never formatted.
 type image struct {
 	*Pool
 	path      string // absolute
@@ -51,16 +50,16 @@ func (p *Pool) mountImage(ctx context.Context, directory string) error {
 	}
 	defer func() { _ = root.Close() }()
 	m := &image{Pool: p, path: path, directory: directory, root: root, name: filepath.Base(path)}
-	turn, err := m.turn(ctx)
+	lock, err := m.lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer unlock(turn)
+	defer unlock(lock)
 	return m.bring(ctx)
 }
 
-// turn keeps two processes that start at once apart.
-func (m *image) turn(ctx context.Context) (*os.File, error) {
+// lock makes two processes that start at once run one after the other.
+func (m *image) lock(ctx context.Context) (*os.File, error) {
 	file, err := m.root.OpenFile(m.name+".lock", os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return nil, err
@@ -242,7 +241,7 @@ func (m *image) checkEmpty(table []*mountinfo.Info) error {
 	return nil
 }
 
-// check makes sure that the file is what was made here once.
+// check makes sure that the file is a pool image.
 func (m *image) check(ctx context.Context, file *os.File) error {
 	stat, err := statOf(file)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestPoolImage_givesReflinkAndSurvivesAReboot(t *testing.T) {
 	want := bytes.Repeat([]byte{7}, 4096)
 	writeVolume(t, pool, volume.ID, 0, want)
 	shut(t, pool)
-	unmount(t, options.Pool) // what a reboot does
+	unmount(t, options.Pool) // as by a reboot
 
 	again := open(t, options)
 	if got := readVolume(t, again, volume.ID, 0, 4096); !bytes.Equal(got, want) {

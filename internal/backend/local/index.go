@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// index is what is complete in the pool, as last read from or written to its
+// index lists the complete entries of the pool, as last read from or written to their
 // records, so that listing and finding do not touch the disk.
 type index struct {
 	mu        sync.RWMutex
@@ -81,7 +81,7 @@ func (x *index) putGroup(r groupRecord) {
 
 func (x *index) breakEntry(id string, why error) { x.update(func() { x.broken[id] = why }) }
 
-// forget removes an ID, whatever it is of.
+// forget removes the ID of a volume, snapshot or group.
 func (x *index) forget(id string) {
 	x.update(func() {
 		delete(x.volumes, id)

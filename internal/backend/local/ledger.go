@@ -28,12 +28,13 @@ type ledger struct {
 	accounts map[string]account
 	pending  map[string]int64 // needs of volumes that are being created or expanded
 	needs    int64            // of accounts and pending together
-	// promised free room at the last observation, less what was promised since.
+	// promised free room at the last observation, less later promises.
 	free int64
 }
 
 func newLedger(overcommit float64) *ledger {
-	return &ledger{overcommit: overcommit, mapShare: mapShareExtents, accounts: map[string]account{}, pending: map[string]int64{}}
+	return &ledger{overcommit: overcommit, mapShare: mapShareExtents, accounts: map[string]account{},
+		pending: map[string]int64{}}
 }
 
 // Every volume costs a directory, records and the filesystem's own map of the

@@ -32,7 +32,7 @@ func TestDeleteGroup_onAFullPool(t *testing.T) {
 	})
 }
 
-// A deletion is done when it is durable, however often it is repeated.
+// A deletion succeeds only when it is durable, also when it is repeated.
 func TestDelete_succeedsOnlyWhenItIsDurable(t *testing.T) {
 	dir := poolDir(t)
 	pool := open(t, Options{Pool: dir})

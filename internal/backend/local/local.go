@@ -2,7 +2,7 @@
 // and gives them out as loop devices. Driver and host use it through package
 // backend; it never formats or mounts a volume (package node does).
 //
-// State is what is on disk:
+// The state on disk:
 //
 //	POOL/pool.json                 identity of the pool, and the node it belongs to
 //	POOL/lock, lock.controller, lock.node
@@ -11,7 +11,7 @@
 //	POOL/volumes/ID/data           the blocks
 //	POOL/snapshots/ID/snapshot.json, data
 //	POOL/groups/ID/group.json      a group snapshot; its members lie in snapshots/
-//	POOL/trash/ID.SUFFIX           what is being removed
+//	POOL/trash/ID.SUFFIX           entries that are being removed
 //
 // A record in the state "creating" precedes everything else of its entry, so
 // that the start recognises a half-made thing and finish or remove it. Removal is
@@ -154,8 +154,9 @@ func traits() backend.Traits {
 			backend.SingleNodeWriter, backend.SingleNodeReaderOnly,
 			backend.SingleNodeSingleWriter, backend.SingleNodeMultiWriter,
 		},
-		Filesystems:       []string{"ext4", "xfs", "btrfs"},
-		FilesystemMinimum: map[string]int64{"ext4": minimumFor("ext4"), "xfs": minimumFor("xfs"), "btrfs": minimumFor("btrfs")},
+		Filesystems: []string{"ext4", "xfs", "btrfs"},
+		FilesystemMinimum: map[string]int64{"ext4": minimumFor("ext4"), "xfs": minimumFor("xfs"),
+			"btrfs": minimumFor("btrfs")},
 		Block:             true,
 		Clone:             true,
 		Parameters:        []string{parameterProvisioning, parameterSectorSize},

@@ -17,9 +17,9 @@ import (
 )
 
 // underFault runs one call of which one system call fails, or one and all that
-// follow. The result of a call that fails is not known: what the pool then shows,
-// in this process or in the next one, is what the model continues with, and it
-// must agree with itself.
+// follow. The outcome of a failed call is unknown: the model continues with the state
+// that the pool shows, in this process or in the next one. That state must be
+// consistent.
 func (m *model) underFault() {
 	errno := rapid.SampledFrom([]unix.Errno{unix.EIO, unix.ENOSPC, unix.EROFS}).Draw(m.T, "errno")
 	calls := map[string]struct {
@@ -332,7 +332,7 @@ func (m *model) deleteWhenFull() {
 	}
 }
 
-// wantCapacity creates what the pool offers, with all its blocks.
+// wantCapacity creates a volume of the offered capacity, with all its blocks.
 func (m *model) wantCapacity() {
 	m.Helper()
 	parameters := map[string]string{parameterProvisioning: thick}
@@ -345,7 +345,7 @@ func (m *model) wantCapacity() {
 	m.want(m.pool.DeleteVolume(m.ctx(), volume.ID), nil)
 }
 
-// inlineFails has the storage of an inline volume fail for good: of its record
+// inlineFails makes the storage of an inline volume fail permanently: of its record
 // alone, or of the pool. Its pod can leave all the same.
 func (m *model) inlineFails(handle string) {
 	id := idOf(ephemeralPrefix, handle)

@@ -95,7 +95,7 @@ func checkModel(r *rapid.T, t *testing.T, base string) int {
 	return m.operations
 }
 
-// model is what the pool should be.
+// model is the expected state of the pool.
 type model struct {
 	*rapid.T
 	base       string // the mount point of the filesystem
@@ -115,7 +115,7 @@ type modelVolume struct {
 	size         int64
 	asked        guard.CreateRequest
 	provisioning string
-	cells        []byte // what each cell is filled with
+	cells        []byte // the byte that fills each cell
 	kept         bool   // a device is attached
 }
 
@@ -215,7 +215,7 @@ func (m *model) clone() {
 	}
 }
 
-// make creates a volume and expects what the model says of it.
+// make creates a volume and expects the model's outcome.
 func (m *model) make(source backend.Source, content []byte, sentinel error) {
 	name, provisioning := m.drawVolume(), m.draw("provisioning", thin, thick)
 	request := guard.CreateRequest{

@@ -39,7 +39,7 @@ func (m *model) mountedSnapshot() {
 		_, err := m.guard.CreateSnapshot(m.ctx(), backend.SnapshotSpec{Name: "of mounted", SourceID: volume.ID})
 		return err
 	}
-	_ = m.run(plan, snapshot, dir) // as in the other calls, what it did is read from the pool
+	_ = m.run(plan, snapshot, dir) // as in the other calls, its outcome is read from the pool
 	if isFrozen(m.T, dir) != byAdministrator {
 		m.Fatalf("frozen by an administrator: %t; after the call and its resolution: %t", byAdministrator, !byAdministrator)
 	}
@@ -69,7 +69,7 @@ func (m *model) mount(id string) string {
 	return dir
 }
 
-// unmount thaws what an administrator froze, and waits for the device to go.
+// unmount thaws a filesystem that an administrator froze, and waits for the device to go.
 func (m *model) unmount(dir string) {
 	m.Helper()
 	root, err := os.Open(dir)

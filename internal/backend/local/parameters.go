@@ -65,7 +65,7 @@ func sectorSizeOf(parameters map[string]string) (int, error) {
 }
 
 // ephemeralSize reads the attributes of an inline volume. They come from the
-// author of a pod, who may choose a size and nothing else.
+// author of a pod, who may choose only a size.
 func ephemeralSize(attributes map[string]string, maximum int64) (int64, error) {
 	for _, key := range slices.Sorted(maps.Keys(attributes)) {
 		if key != attributeSize {

@@ -13,7 +13,7 @@ import (
 )
 
 // phase is how far the start of a pool has come. A pool whose filesystem failed
-// is served without its files, so that what is mounted can be taken down; one on
+// is served without its files, so that volumes can be unmounted; one on
 // a read-only filesystem is read only. Both advance when the cause is gone.
 type phase struct {
 	attempts  attempts

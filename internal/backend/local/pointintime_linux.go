@@ -19,7 +19,7 @@ import (
 type fileCopy struct {
 	source *lockedSource
 	target *os.File
-	begun  *copyState            // what an interrupted copy left
+	begun  *copyState            // of an interrupted copy
 	save   func(copyState) error // makes progress durable
 	users  users
 }
@@ -77,8 +77,7 @@ func (p *Pool) cloneFiles(ctx context.Context, copies []fileCopy) error {
 	return errors.Join(err, thaw())
 }
 
-// flushUsers writes out what is dirty before the freeze, which keeps the
-// freeze short.
+// flushUsers writes dirty pages before the freeze, which keeps the freeze short.
 func (p *Pool) flushUsers(ctx context.Context, copies []fileCopy) error {
 	for _, c := range copies {
 		if err := ctx.Err(); err != nil {

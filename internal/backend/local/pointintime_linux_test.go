@@ -175,7 +175,7 @@ func corrupt(t *testing.T, pool *Pool, id string) {
 	must(t, errors.Join(err, data.Close()))
 }
 
-func TestCreateVolume_beginsAnewWhenTheSourceChangedMeanwhile(t *testing.T) {
+func TestCreateVolume_restartsWhenTheSourceChanged(t *testing.T) {
 	pool := open(t, Options{Pool: disk(t, "ext4", gibibyte)})
 	pool.saveEvery = copyChunk
 	volume := create(t, pool, spec("one", 64*mebibyte))

@@ -81,9 +81,9 @@ func (p *Pool) Node() backend.Node { return p }
 // Traits of the backend.
 func (p *Pool) Traits() backend.Traits { return traits() }
 
-// Open opens a pool or makes a new one, takes its locks and finishes or undoes
-// what a crash left. ErrInUse when another process has the same half of the
-// pool; ErrPrecondition when the directory is not a pool of this node;
+// Open opens a pool or makes a new one, takes its locks and completes or undoes the
+// operations that a crash interrupted. ErrInUse when another process has the same half
+// of the pool; ErrPrecondition when the directory is not a pool of this node;
 // ErrUnavailable when the filesystem is missing.
 //
 // A pool whose filesystem fails, or whose identity is damaged, is returned too:
@@ -106,7 +106,7 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 	p.index.reset()
 	if err := p.open(ctx); err != nil && hasFailed(err) && ctx.Err() == nil {
 		p.setFailure(err)
-		p.log.Error("the pool cannot be used: devices can be taken down and nothing else works until it is repaired",
+		p.log.Error("the pool cannot be used: until it is repaired, devices can only be closed",
 			"error", errors.Join(err, p.closeFiles()))
 	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("open pool %s: %w", options.Pool, classify(err)), p.Close())
@@ -180,8 +180,8 @@ func (p *Pool) reserveOf(total int64) int64 {
 	return min(max(total/64, 16*mebibyte), gibibyte)
 }
 
-// btrfsChunks is what a btrfs may set aside for metadata beyond its need, in
-// bytes: it takes room from data in chunks, and keeps each of them twice
+// btrfsChunks is the room in bytes that a btrfs may set aside for metadata beyond its
+// need: it takes room from data in chunks, and keeps each of them twice
 // (fs/btrfs/volumes.c, init_alloc_chunk_ctl_policy_regular).
 func btrfsChunks(total int64) int64 {
 	const copies, large = 2, 50 * gibibyte
@@ -192,10 +192,9 @@ func btrfsChunks(total int64) int64 {
 	return copies * min(chunk, total/10)
 }
 
-// discards reports whether what is discarded on a volume's device is given back
-// to the pool. A btrfs frees an extent only when none of its blocks is in use:
-// a hole does not make room for what is written into it later, so that a promise
-// to fill the volume would fail.
+// discards reports whether blocks discarded on a volume's device become free in the
+// pool. A btrfs frees an extent only when none of its blocks is in use: a hole does not
+// reserve room for later writes, so that a promise to fill the volume would fail.
 func (p *Pool) discards(record volumeRecord) bool {
 	return !record.thick() && (!p.copyOnWrite || p.options.Overcommit > 1)
 }
@@ -254,27 +253,27 @@ func (p *Pool) checkMounted(directory string) error {
 	if !p.options.RequireMount {
 		return nil
 	}
-	var here, above unix.Stat_t
-	if err := errors.Join(unix.Stat(directory, &here), unix.Stat(filepath.Dir(directory), &above)); err != nil {
+	var own, parent unix.Stat_t
+	if err := errors.Join(unix.Stat(directory, &own), unix.Stat(filepath.Dir(directory), &parent)); err != nil {
 		return err
 	}
-	if here.Dev == above.Dev {
+	if own.Dev == parent.Dev {
 		return fmt.Errorf("%w: no filesystem is mounted there; mount it first", backend.ErrUnavailable)
 	}
 	return nil
 }
 
-// initialise makes a new pool of an empty directory, or checks whose pool it
-// is. Two processes that start at once take turns.
+// initialise makes a new pool of an empty directory, or checks an existing
+// one. Two processes that start at once run it one after the other.
 func (p *Pool) initialise(ctx context.Context, readOnly bool) error {
 	if err := p.checkForeign(); err != nil {
 		return err
 	}
-	turn, err := p.waitFile(ctx, lockFile, readOnly)
+	lock, err := p.waitFile(ctx, lockFile, readOnly)
 	if err != nil {
 		return err
 	}
-	defer unlock(turn)
+	defer unlock(lock)
 	data, err := readSmall(p.root, poolFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p.create()
@@ -294,9 +293,9 @@ func (p *Pool) checkForeign() error {
 	if err != nil || slices.Contains(names, poolFile) {
 		return err
 	}
-	ours := []string{lockFile, controllerLock, nodeLock, volumesDir, snapshotsDir, groupsDir, trashDir, "lost+found"}
+	known := []string{lockFile, controllerLock, nodeLock, volumesDir, snapshotsDir, groupsDir, trashDir, "lost+found"}
 	for _, name := range names {
-		if !slices.Contains(ours, name) && !durable.IsTemp(name) {
+		if !slices.Contains(known, name) && !durable.IsTemp(name) {
 			return fmt.Errorf("%w: the directory is not a pool and contains other things, such as %q; give an empty one",
 				backend.ErrPrecondition, name)
 		}
@@ -364,12 +363,12 @@ func (p *Pool) identify(data []byte) error {
 }
 
 // identityDamaged rewrites pool.json when the administrator asked to adopt the
-// pool; nothing else in the pool depends on its content.
+// pool; no other file in the pool depends on its content.
 func (p *Pool) identityDamaged(cause error) error {
 	if !p.options.Adopt {
 		return fmt.Errorf("%w: %w", errIdentity, cause)
 	}
-	p.log.Warn("the identity of the pool is damaged and is written anew", "error", cause)
+	p.log.Warn("the identity of the pool is damaged and is rewritten", "error", cause)
 	p.identity = poolRecord{Version: recordVersion, ID: newPoolID(), NodeID: p.options.NodeID, Created: time.Now().UTC()}
 	return p.saveIdentity()
 }
@@ -396,7 +395,7 @@ func (p *Pool) probeReflink() (bool, error) {
 	return err == nil, err
 }
 
-// mayReflink guesses by the filesystem, where nothing can be tried: xfs is made
+// mayReflink guesses by the filesystem, because it cannot try: xfs is made
 // with reflink by default (mkfs.xfs(8)).
 func (p *Pool) mayReflink(magic int64) bool { return p.copyOnWrite || magic == unix.XFS_SUPER_MAGIC }
 

@@ -162,7 +162,7 @@ func TestOpen_onAMountedFilesystemWhenRequired(t *testing.T) {
 	open(t, Options{Pool: disk(t, "ext4", 64*mebibyte), RequireMount: true})
 }
 
-// A record that cannot be used costs its own ID and nothing else.
+// A record that cannot be used affects only its own ID.
 func TestOpen_leavesUnusableRecordsAlone(t *testing.T) {
 	dir := poolDir(t)
 	pool := open(t, Options{Pool: dir})

@@ -12,19 +12,19 @@ import (
 // Pool exists on Linux only.
 type Pool struct{}
 
-// Open is for Linux: there are no loop devices elsewhere.
+// Open needs Linux, which has loop devices.
 func Open(context.Context, Options) (*Pool, error) {
 	return nil, fmt.Errorf("local pool: %w on this system", backend.ErrUnsupported)
 }
 
-// Controller returns nil: there are no pools on this system.
+// Controller returns nil: this system has no pools.
 func (p *Pool) Controller() backend.Controller { return nil }
 
-// Node returns nil: there are no pools on this system.
+// Node returns nil: this system has no pools.
 func (p *Pool) Node() backend.Node { return nil }
 
-// Close has nothing to do.
+// Close does nothing.
 func (p *Pool) Close() error { return nil }
 
-// Remains finds nothing: there are no pools.
+// Remains returns nothing: this system has no pools.
 func Remains(string) (int, error) { return 0, nil }

@@ -102,7 +102,7 @@ func newHeader(id string) header {
 	return header{Version: recordVersion, ID: id, State: creating}
 }
 
-// stored is what every record is.
+// stored is the interface of all records.
 type stored interface {
 	head() header
 	check() error
@@ -201,7 +201,8 @@ func (r snapshotRecord) same(other snapshotRecord) bool {
 func (r snapshotRecord) name() string { return r.Name }
 
 func (r groupRecord) same(other groupRecord) bool {
-	return r.Name == other.Name && slices.Equal(r.SourceIDs, other.SourceIDs) && maps.Equal(r.Parameters, other.Parameters)
+	return r.Name == other.Name && slices.Equal(r.SourceIDs, other.SourceIDs) &&
+		maps.Equal(r.Parameters, other.Parameters)
 }
 
 func (r groupRecord) name() string { return r.Name }

@@ -19,9 +19,9 @@ import (
 // be repeated.
 const keepPartial = 24 * time.Hour
 
-// recover reads every record, finishes or undoes what a crash left, and takes
-// stock of the room. A record that cannot be used is reported and its entry
-// left alone; everything else works.
+// recover reads every record, completes or undoes interrupted operations, and measures
+// the room. A record that cannot be used is reported and its entry left alone;
+// everything else works.
 func (p *Pool) recover(ctx context.Context) error {
 	if err := p.recoverGroups(ctx); err != nil {
 		return err
@@ -102,8 +102,8 @@ func (p *Pool) recoverVolume(ctx context.Context, id string, remove remover) err
 	return nil
 }
 
-// unmeasured is the account of a volume of which nothing is known but its
-// record: it may ask for all of its blocks.
+// unmeasured is the account of a volume of which only the record is known: it may need
+// all of its blocks.
 func (p *Pool) unmeasured(record volumeRecord) account {
 	return account{size: record.Size, thick: record.thick(), mayShare: p.reflink.Load()}
 }
@@ -141,7 +141,7 @@ func (p *Pool) recoverSize(entry string, record *volumeRecord) error {
 		return nil
 	}
 	if surplus := stat.Blocks*512 - stat.Size; surplus > 2*allocationUnit {
-		return data.Truncate(stat.Size) // frees what was allocated behind the end for an expansion
+		return data.Truncate(stat.Size) // frees blocks behind the end, allocated for an expansion
 	}
 	return nil
 }
@@ -165,9 +165,8 @@ func (p *Pool) recoverSnapshot(ctx context.Context, id string, remove remover) e
 	return nil
 }
 
-// recoverUnfinished deals with an entry that is not complete: a copy that can
-// be gone on with stays for a while, an unusable record is left alone, all else
-// is removed.
+// recoverUnfinished deals with an entry that is not complete: a copy that can continue
+// stays for a while, one with an unusable record is not touched, others are removed.
 func (p *Pool) recoverUnfinished(
 	ctx context.Context, entry string, begun *copyState, err error, remove remover,
 ) error {
@@ -185,7 +184,7 @@ func (p *Pool) recoverUnfinished(
 		p.dropTemps(entry)
 		return nil
 	}
-	p.log.Info("removing what an interrupted creation left", "id", path.Base(entry))
+	p.log.Info("removing the entry of an interrupted creation", "id", path.Base(entry))
 	return remove(ctx, entry)
 }
 
@@ -220,7 +219,7 @@ func (p *Pool) dropUnlessBusy(entry string) {
 	if p.unresolved.has(entry) || complete(p.root, entry) {
 		return // finished in this instant
 	}
-	p.log.Info("removing what an interrupted creation left", "id", path.Base(entry))
+	p.log.Info("removing the entry of an interrupted creation", "id", path.Base(entry))
 	if err := p.discard(entry); err != nil {
 		p.log.Warn("it could not be removed", "id", path.Base(entry), "error", err)
 	}

@@ -131,8 +131,8 @@ func (p *Pool) resolved(entry string, err error) error {
 	return nil
 }
 
-// resolveLocked does for one entry under lock what a start does for all. What is
-// there is made durable first: it may be the effect of a call whose fsync failed.
+// resolveLocked does for one entry under lock what a start does for all. It syncs the
+// entry first, which may be the effect of a call whose fsync failed.
 func (p *Pool) resolveLocked(ctx context.Context, entry string) error {
 	if err := errors.Join(p.syncRenames(), durable.SyncDir(p.root, path.Dir(entry)), durable.SyncDir(p.root, entry)); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (p *Pool) resolveAll(ctx context.Context) error {
 }
 
 // resolveForListing resolves what it can before a listing. An entry that stays unresolved
-// is left out and keeps nothing else from being listed.
+// is left out of the listing.
 func (p *Pool) resolveForListing(ctx context.Context) error {
 	if err := p.usable(); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (p *Pool) resolveForListing(ctx context.Context) error {
 }
 
 // releaseUnlessUnresolved ends the promise of an operation. The promise of an
-// unresolved one stays until it is known what the operation made.
+// unresolved one stays until the operation is resolved.
 func (p *Pool) releaseUnlessUnresolved(entry string) {
 	if !p.unresolved.has(entry) {
 		p.ledger.release(path.Base(entry))

@@ -74,8 +74,8 @@ func (p *Pool) SnapshotByName(ctx context.Context, name string) (backend.Snapsho
 
 // Snapshots lists snapshots, members of groups included.
 func (p *Pool) Snapshots(
-	ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error,
-) {
+	ctx context.Context, filter backend.SnapshotFilter, after string, limit int,
+) ([]backend.Snapshot, error) {
 	if err := p.resolveForListing(ctx); err != nil {
 		return nil, err
 	}
@@ -91,9 +91,9 @@ func (p *Pool) Snapshots(
 	return snapshots, nil
 }
 
-// CreateSnapshot copies a volume. With reflink that takes as long as writing out
-// what is dirty; without, the content is copied. A thick volume's snapshot gets
-// blocks of its own, since the volume must never need new ones.
+// CreateSnapshot copies a volume. With reflink that takes as long as writing dirty
+// pages; without, the content is copied. A thick volume's snapshot gets blocks of its
+// own, since the volume must never need new ones.
 func (p *Pool) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	desired := snapshotRecord{
 		header: newHeader(idOf(snapshotPrefix, spec.Name)), Name: spec.Name, SourceID: spec.SourceID,
@@ -142,7 +142,7 @@ func (p *Pool) makeSnapshot(ctx context.Context, desired snapshotRecord) (snapsh
 	return record, nil
 }
 
-// describe takes over what a restore needs to know of the source.
+// describe copies the facts of the source that a restore needs.
 func (r *snapshotRecord) describe(from *lockedSource) {
 	r.Size, r.SectorSize, r.Formatted = from.size, from.sectorSize, from.formatted
 	r.Created = time.Now().UTC()
@@ -235,11 +235,12 @@ func (p *Pool) finishSnapshot(entry string, record *snapshotRecord, data *os.Fil
 	return nil
 }
 
-// DeleteSnapshot removes a snapshot, or what an interrupted creation left of one.
-// Volumes restored from it are files of their own and stay. ErrBusy while one is
-// being restored. ErrNotFound if it no longer exists.
+// DeleteSnapshot removes a snapshot, also of an interrupted creation. Volumes restored
+// from it are separate files and stay. ErrBusy while one is being restored. ErrNotFound
+// if it no longer exists.
 func (p *Pool) DeleteSnapshot(ctx context.Context, id string) error {
-	if _, err := p.findSnapshot(ctx, id); err != nil && (!errors.Is(err, backend.ErrNotFound) || !isID(snapshotPrefix, id)) {
+	if _, err := p.findSnapshot(ctx, id); err != nil &&
+		(!errors.Is(err, backend.ErrNotFound) || !isID(snapshotPrefix, id)) {
 		return err
 	}
 	return classify(p.dropSnapshot(ctx, id))

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// lockedSource is what a new data file gets its content from, under lock.
+// lockedSource is the source of a new data file's content, under lock.
 type lockedSource struct {
 	lock       *entryLock
 	data       *os.File
@@ -105,7 +105,7 @@ func (p *Pool) openLockedVolume(lock *entryLock, id string) (*lockedSource, erro
 	if mark.Done {
 		from.formatted = mark.FSType
 	}
-	return p.openLocked(lock, os.O_RDWR, from) // for writing: fsync must reach what is dirty
+	return p.openLocked(lock, os.O_RDWR, from) // for writing: fsync must reach dirty pages
 }
 
 func (p *Pool) openLocked(lock *entryLock, flags int, from lockedSource) (*lockedSource, error) {

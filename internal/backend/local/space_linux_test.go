@@ -30,8 +30,8 @@ func fillDisk(t *testing.T, dir string, keep int64) {
 	}
 }
 
-// small is a pool on a filesystem of its own, below its top so that there is
-// room for a ballast next to it.
+// small is a pool on a separate filesystem, below its top so that there is room for a
+// ballast next to it.
 func small(t *testing.T, fsType string, size int64) string {
 	t.Helper()
 	return filepath.Join(disk(t, fsType, size), "pool")
@@ -215,7 +215,7 @@ func TestThickVolume_neverRunsOutOfSpace(t *testing.T) {
 		want := bytes.Repeat([]byte{2}, 64*mebibyte)
 		writeVolume(t, pool, volume.ID, 0, want)
 		if got := readVolume(t, pool, volume.ID, 0, len(want)); !bytes.Equal(got, want) {
-			t.Fatal("the content is not what was written")
+			t.Fatal("the content differs from the written one")
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestThinVolume_thatFillsThePoolFailsAloneAndThePoolLives(t *testing.T) {
 		writeVolume(t, pool, other.ID, 0, bytes.Repeat([]byte{3}, 8*mebibyte))
 		fillDisk(t, dir, 2*mebibyte)
 		if err := tryWrite(t, pool, volume.ID, bytes.Repeat([]byte{1}, 64*mebibyte)); err == nil {
-			t.Fatal("64 MiB were written where there was no room")
+			t.Fatal("64 MiB were written without room for them")
 		}
 		if got := readVolume(t, pool, other.ID, 0, 4096); !bytes.Equal(got, bytes.Repeat([]byte{3}, 4096)) {
 			t.Error("the other volume lost its content")

@@ -84,7 +84,7 @@ func allocated(f *os.File) (int64, error) {
 	return stat.Blocks * 512, err // st_blocks has this unit on every filesystem (stat(2))
 }
 
-// reserve allocates what is still missing of the first size bytes. The file's
+// reserve allocates the missing blocks of the first size bytes. The file's
 // size stays: it changes in one step, later, or not at all.
 func reserve(f *os.File, size int64) error {
 	if err := unix.Fallocate(descriptor(f), unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	tidyEvery = time.Minute            // while there is nothing to retry
+	tidyEvery = time.Minute            // without work to retry
 	tidySoon  = 100 * time.Millisecond // first retry; doubles up to tidyLate
 	tidyLate  = 30 * time.Second
 )
@@ -66,9 +66,8 @@ func (p *Pool) housekeep(ctx context.Context) {
 	}
 }
 
-// tidy retries what failed: to open the pool, to recover a pool that was
-// read-only, to thaw filesystems and resolve operations, and to remove what was
-// deleted or abandoned.
+// tidy retries failed work: it opens the pool, recovers one that was read-only, thaws
+// filesystems, resolves operations, and removes deleted and abandoned entries.
 func (p *Pool) tidy(ctx context.Context) error {
 	if err := p.ready(ctx); err != nil {
 		return err

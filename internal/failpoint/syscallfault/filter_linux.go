@@ -62,7 +62,8 @@ func install() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return -1, fmt.Errorf("install a filter of system calls: %w", err)
 	}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&linux)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER,
+		uintptr(unsafe.Pointer(&linux)))
 	if errno != 0 {
 		return -1, fmt.Errorf("install a filter of system calls: %w", errno)
 	}
@@ -84,9 +85,10 @@ func filter(architecture uint32) []unix.SockFilter {
 		load(offsetNumber),
 	}
 	// Go's scheduler reads and writes the 8 bytes of an eventfd between two
-	// steps of a goroutine, when nothing else may run: it must not be asked.
+	// steps of a goroutine, when the test cannot run: these calls must not be trapped.
 	for _, number := range []uint32{unix.SYS_READ, unix.SYS_WRITE} {
-		program = append(program, equal(number, 0, 4), load(offsetThird), equal(8, 1, 0), end(unix.SECCOMP_RET_USER_NOTIF), end(unix.SECCOMP_RET_ALLOW))
+		program = append(program, equal(number, 0, 4), load(offsetThird), equal(8, 1, 0), end(unix.SECCOMP_RET_USER_NOTIF),
+			end(unix.SECCOMP_RET_ALLOW))
 	}
 	for number := range tracedCalls {
 		program = append(program, equal(number, 0, 1), end(unix.SECCOMP_RET_USER_NOTIF))

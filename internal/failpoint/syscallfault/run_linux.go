@@ -17,7 +17,7 @@ type Call struct {
 	Number int    // from 1
 	Name   string // such as fsync
 	Path   string // of the file or directory
-	// Request is the second argument: what an ioctl(2) asks for.
+	// Request is the second argument: the request of an ioctl(2).
 	Request uint64
 }
 
@@ -140,7 +140,8 @@ func (s *supervisor) serve() error {
 			return nil // POLLHUP: no thread has the filter any more
 		}
 		var asked notification
-		if errno := control(s.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&asked)); errno == unix.ENOENT || errno == unix.EINTR {
+		if errno := control(s.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&asked)); errno == unix.ENOENT ||
+			errno == unix.EINTR {
 			continue // the call was interrupted and will be made again
 		} else if errno != 0 {
 			return fmt.Errorf("receive a system call: %w", errno)
@@ -149,7 +150,8 @@ func (s *supervisor) serve() error {
 		if errno := s.judge(asked.data); errno != 0 {
 			answer.flags, answer.errno = 0, -int32(errno)
 		}
-		if errno := control(s.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer)); errno != 0 && errno != unix.ENOENT {
+		if errno := control(s.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer)); errno != 0 &&
+			errno != unix.ENOENT {
 			return fmt.Errorf("answer a system call: %w", errno)
 		}
 	}

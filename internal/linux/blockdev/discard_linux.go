@@ -16,10 +16,10 @@ var errDiscardStuck = errors.New("discard was turned off for this device number"
 
 // SetDiscard turns discards off for as long as the device has its file: the
 // device refuses them, so that neither a mount option nor fstrim(8) punches
-// holes into the file. Off is for good, because the kernel demands that a new
-// limit be a multiple of the granularity, which is 0 then (Linux 6.18,
-// queue_max_discard_sectors_store); turning it on again is ErrPrecondition and
-// happens by attaching the file again.
+// holes into the file. It cannot be enabled again, because the kernel demands that a
+// new limit be a multiple of the granularity, which is 0 then (Linux 6.18,
+// queue_max_discard_sectors_store); turning it on again is ErrPrecondition and happens
+// by attaching the file again.
 func (l *Loop) SetDiscard(on bool) error {
 	if l.Discard == on {
 		return nil
@@ -51,7 +51,7 @@ func (l *Loop) applyDiscard(on bool) error {
 	return nil
 }
 
-// canDiscard returns what the backing file allows, independent of the limit.
+// canDiscard reports whether the backing file allows it, independent of the limit.
 func (l *Loop) canDiscard() bool {
 	most := l.attribute("queue/discard_max_hw_bytes")
 	return most != "" && most != "0"

@@ -1,7 +1,7 @@
 // Package blockdev deals with block devices of this machine: it attaches files
-// as loop devices and reports what a device contains. Backends use it to make
-// devices, the node engine to decide what may be done to them. It changes no
-// content of any device.
+// as loop devices and identifies the content of devices. Backends use it to make
+// devices, the node engine to decide whether it may format them. It changes no content
+// of any device.
 //
 // Signatures are read by code of our own. The alternative that needs no process,
 // github.com/siderolabs/go-blockdevice/v2 (blkid, v2.0.20), knows no btrfs, no

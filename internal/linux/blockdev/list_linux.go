@@ -19,10 +19,10 @@ import (
 // Every candidate is confirmed by device and inode. Candidates are those whose
 // backing file has the same name in a directory of the same name, as far as its
 // path shows: opening all loop devices of the machine instead would keep alive,
-// for an instant, those that others are just detaching. A file with several hard
-// links is therefore not for use here. ErrUnavailable if the kernel cannot read
-// the device and inode of a candidate: it may have this file, and a caller that
-// takes the file for unused would delete it, or attach it a second time.
+// for an instant, those that others are just detaching. A file with several hard links
+// is therefore not supported. ErrUnavailable if the kernel cannot read the device and
+// inode of a candidate: it may have this file, and a caller that takes the file for
+// unused would delete it, or attach it a second time.
 func LoopsOf(file *os.File) ([]Loop, error) {
 	want, err := statFile(file)
 	if err != nil {
@@ -109,8 +109,8 @@ func attachedLoops() ([]string, error) {
 
 // mayBe reports whether a file that is called desired may be the one that the
 // kernel gives as backing. It writes the path from where the mount began through
-// which the file was opened, when that mount is gone since: of a container that
-// ended, nothing is left of the directories above its volume.
+// which the file was opened, when that mount is gone since: for a container that ended,
+// the directories above its volume are missing from it.
 func mayBe(backing, desired string) bool {
 	if filepath.Base(backing) != filepath.Base(desired) {
 		return false

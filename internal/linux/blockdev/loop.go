@@ -6,8 +6,7 @@ import "os"
 type LoopConfig struct {
 	// File is the backing file, open for writing unless ReadOnly.
 	File *os.File
-	// Path is what people see in losetup(8) and nothing else; at most 63 bytes
-	// of it are kept by the kernel.
+	// Path is only shown, by losetup(8); the kernel keeps at most 63 bytes of it.
 	Path     string
 	ReadOnly bool
 	// AutoClear has the kernel detach the device when its last user is gone.
@@ -20,7 +19,7 @@ type LoopConfig struct {
 	Discard bool
 }
 
-// Loop is a loop device and what was read back from it.
+// Loop is a loop device with its settings as read back.
 type Loop struct {
 	Index       int
 	Path        string // /dev/loopN

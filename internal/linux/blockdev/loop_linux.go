@@ -68,7 +68,8 @@ func attachFree(control *os.File, c LoopConfig) (*Loop, error) {
 	}
 	// The user of the device before may have left it read-only.
 	if err := makeWritable(device); err != nil {
-		return nil, errors.Join(fmt.Errorf("attach %s to %s: %w", c.Path, device.Name(), err), freeLoop(device), device.Close())
+		return nil, errors.Join(fmt.Errorf("attach %s to %s: %w", c.Path, device.Name(), err),
+			freeLoop(device), device.Close())
 	}
 	loop, err := verifyAttached(device, index, c)
 	if err != nil {
@@ -239,7 +240,8 @@ func (l *Loop) status(fd int) (*unix.LoopInfo64, error) {
 // isFilesystemFailure reports whether an error is that of a filesystem that was
 // shut down, or whose device failed.
 func isFilesystemFailure(err error) bool {
-	return errors.Is(err, unix.EIO) || errors.Is(err, unix.ESHUTDOWN) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.ESTALE)
+	return errors.Is(err, unix.EIO) || errors.Is(err, unix.ESHUTDOWN) || errors.Is(err, unix.EUCLEAN) ||
+		errors.Is(err, unix.ESTALE)
 }
 
 func (l *Loop) attribute(name string) string {

@@ -107,8 +107,8 @@ func TestLoopsOf_findsThisFileOnly(t *testing.T) {
 	}
 }
 
-// A container opens the file through a mount that is gone when it has ended, and
-// the kernel then leaves out what was above that mount.
+// A container opens the file through a mount that is gone when it has ended, and the
+// kernel then omits the directories above that mount.
 func TestLoopsOf_findsAFileThatWasOpenedThroughAMountThatIsGone(t *testing.T) {
 	dir := nodetest.Dir(t)
 	file := nodetest.File(t, dir, "pool.img", mebibyte)
@@ -296,7 +296,7 @@ func TestDetach_leavesADeviceThatGotAnotherFile(t *testing.T) {
 	file := nodetest.File(t, dir, "data", mebibyte)
 	other := nodetest.File(t, dir, "other", mebibyte)
 	loop := attach(t, LoopConfig{File: other, Path: other.Name()})
-	stale := *loop // what a listing of file found before the number was given away
+	stale := *loop // listed before the number was reused
 	stale.file, stale.BackingFile, stale.inode = nil, file.Name(), loop.inode+1
 	if err := stale.Detach(); err != nil {
 		t.Fatal(err)

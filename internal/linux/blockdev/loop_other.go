@@ -20,7 +20,7 @@ func AttachLoop(context.Context, LoopConfig) (*Loop, error) { return nil, unsupp
 // LoopsOf is for Linux.
 func LoopsOf(*os.File) ([]Loop, error) { return nil, unsupported() }
 
-// Close has nothing to close.
+// Close does nothing.
 func (l *Loop) Close() error { return nil }
 
 // Open is for Linux.

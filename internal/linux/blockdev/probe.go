@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Kind is what a device contains, which decides what may be done to it.
+// Kind is the kind of a device's content, which decides whether it may be formatted.
 type Kind int
 
 // The kinds of content. Blank is the only one that may be formatted.
@@ -37,7 +37,7 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Content is what was found on a device.
+// Content is the content found on a device.
 type Content struct {
 	Kind Kind
 	// Type is the name blkid(8) has for it: ext4, xfs, LVM2_member, gpt, …
@@ -88,7 +88,7 @@ var spots = []spot{
 // may contain other bytes than zeros. backend.ErrUnsupported if that is not known.
 type Written func(visit func(offset, length int64) error) error
 
-// Probe returns what is on a device of size bytes. An error of r or of written,
+// Probe returns the content of a device of size bytes. An error of r or of written,
 // at any offset, is an error of Probe, so that an unreadable device is never
 // taken for a blank one.
 //
@@ -187,7 +187,8 @@ func (p *probe) at(offset int64, length int) []byte {
 // (0x55AA) is in several other formats too.
 func (p *probe) recognize() (Content, bool) {
 	detectors := []func(*probe) (Content, bool){
-		detectContainers, detectGPT, detectXFS, detectExt, detectBtrfs, detectBtrfsMirror, detectHidden, detectOthers, detectBackupGPT, detectMBR,
+		detectContainers, detectGPT, detectXFS, detectExt, detectBtrfs, detectBtrfsMirror, detectHidden, detectOthers,
+		detectBackupGPT, detectMBR,
 	}
 	for _, detect := range detectors {
 		if content, found := detect(p); found {
@@ -197,7 +198,7 @@ func (p *probe) recognize() (Content, bool) {
 	return Content{}, false
 }
 
-// blankOrNot decides when nothing is known of what was read.
+// blankOrNot decides if no signature was found.
 func (p *probe) blankOrNot() Content {
 	if p.size <= 0 {
 		return Content{Kind: Unrecognized, Detail: "the device has no size"}

@@ -244,7 +244,7 @@ func TestProbe_readsNoMoreAfterAnUnreadableSector(t *testing.T) {
 	}
 }
 
-// written lists what a test says.
+// written lists the extents of a test.
 func written(ranges ...[2]int64) Written {
 	return func(visit func(offset, length int64) error) error {
 		for _, r := range ranges {
@@ -265,7 +265,7 @@ func TestProbe_allThatWasWrittenIsRead(t *testing.T) {
 		t.Errorf("%+v, %v; want data at %d", content, err, at)
 	}
 	if content, err = probed(written([2]int64{0, 4096})); err != nil || content.Kind != Blank {
-		t.Errorf("%+v, %v; want blank by what was written", content, err)
+		t.Errorf("%+v, %v; want blank by the written extents", content, err)
 	}
 	failed := errors.New("no list")
 	if content, err = probed(func(func(int64, int64) error) error { return failed }); !errors.Is(err, failed) {
@@ -276,7 +276,7 @@ func TestProbe_allThatWasWrittenIsRead(t *testing.T) {
 		t.Errorf("%+v, %v; want the page at 32 MiB to be read where no list is", content, err)
 	}
 	if content, err = Probe(t.Context(), failing{zeros(size), 40 * mebi, 40*mebi + 512}, size, written([2]int64{0, size})); !errors.Is(err, errSector) {
-		t.Errorf("%+v, %v; want an unreadable sector in what was written", content, err)
+		t.Errorf("%+v, %v; want an unreadable sector in the written extents", content, err)
 	}
 }
 

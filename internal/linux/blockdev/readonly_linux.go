@@ -11,16 +11,15 @@ import (
 
 // SetReadOnly makes a block device refuse writes, or accept them again, for all
 // of its users at once (BLKROSET). There is no coherent way to give some users
-// of a device write access and others none: a second device over the same
-// blocks has a page cache of its own, and shows what it read first for as long
-// as it is open. ErrPrecondition if the device stays as it was, as one whose
-// file or hardware cannot be written does.
+// of a device write access and others none: a second device over the same blocks has
+// its own page cache, and shows stale data for as long as it is open. ErrPrecondition
+// if the device stays as it was, as one whose file or hardware cannot be written does.
 func SetReadOnly(device *os.File, readOnly bool) error {
 	value := 0
 	if readOnly {
 		value = 1
 		if err := device.Sync(); err != nil {
-			return fmt.Errorf("make %s read-only: write out what is dirty: %w", device.Name(), err)
+			return fmt.Errorf("make %s read-only: write dirty pages: %w", device.Name(), err)
 		}
 	}
 	if err := unix.IoctlSetPointerInt(int(device.Fd()), unix.BLKROSET, value); err != nil {

@@ -55,7 +55,7 @@ func (p *probe) searchWritten(written Written) (Content, error) {
 		return p.ctx.Err()
 	})
 	if err != nil && !errors.Is(err, errFound) {
-		return Content{}, fmt.Errorf("probe: read what was written: %w", err)
+		return Content{}, fmt.Errorf("probe: read the written extents: %w", err)
 	}
 	return content, nil
 }
@@ -96,7 +96,7 @@ func (p *probe) searchSample() (Content, error) {
 	return slices.MinFunc(found, func(a, b finding) int { return cmp.Compare(a.offset, b.offset) }).content, nil
 }
 
-// identify names what a page that is not blank belongs to. The head of the
+// identify names the content that a page which is not blank belongs to. The head of the
 // device is blank, so a copy of a superblock means that the first is gone.
 func identify(data []byte, offset int64) Content {
 	gone := func(fsType string) Content {

@@ -14,7 +14,7 @@ type signature struct {
 	magic  string
 }
 
-// containers contain other things: what is inside must not be touched directly.
+// containers contain other devices, whose data must not be touched directly.
 var containers = []signature{
 	{"linux_raid_member", 0, "\xfc\x4e\x2b\xa9"},        // md 1.1
 	{"linux_raid_member", 4 * kibi, "\xfc\x4e\x2b\xa9"}, // md 1.2

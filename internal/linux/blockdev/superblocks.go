@@ -99,7 +99,7 @@ func detectExt(p *probe) (Content, bool) {
 	c = p.fit(c, blocks, 1024<<logBlockSize)
 	state := little.Uint16(sb[0x3a:])
 	c.HasErrors = state&extStateErrors != 0
-	// With a journal an unclean end is what the kernel replays at mount.
+	// With a journal, the kernel replays an unclean end at mount.
 	c.NeedsCheck = state&extStateClean == 0 && compat&extHasJournal == 0
 	return c, true
 }
@@ -128,7 +128,8 @@ func detectXFS(p *probe) (Content, bool) {
 	}
 	c := Content{Type: "xfs", UUID: uuid(sb[32:48]), Label: text(sb[108:120])}
 	blockSize, sectorSize := big.Uint32(sb[4:]), int(big.Uint16(sb[102:]))
-	if bits.OnesCount32(blockSize) != 1 || blockSize < 512 || blockSize > 64*kibi || sectorSize < 512 || sectorSize > 32*kibi {
+	if bits.OnesCount32(blockSize) != 1 || blockSize < 512 || blockSize > 64*kibi || sectorSize < 512 ||
+		sectorSize > 32*kibi {
 		return corrupt(c, "its superblock makes no sense"), true
 	}
 	if sb[126] != 0 {
@@ -180,7 +181,8 @@ func detectBtrfs(p *probe) (Content, bool) {
 // detectBtrfsMirror finds a btrfs whose first superblock is gone.
 func detectBtrfsMirror(p *probe) (Content, bool) {
 	for _, offset := range btrfsMirrors {
-		if sb := p.at(offset, btrfsSuperSize); sb != nil && isBtrfs(sb) && btrfsChecksumFits(sb) && int64(little.Uint64(sb[48:])) == offset {
+		if sb := p.at(offset, btrfsSuperSize); sb != nil && isBtrfs(sb) && btrfsChecksumFits(sb) &&
+			int64(little.Uint64(sb[48:])) == offset {
 			return corrupt(Content{Type: "btrfs"}, fmt.Sprintf("its superblock is gone; a copy is at offset %d", offset)), true
 		}
 	}

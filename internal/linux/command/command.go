@@ -19,8 +19,8 @@ import (
 
 // Limits that apply when a Command does not say otherwise.
 const (
-	// DefaultTimeout bounds a command without one of its own. A filesystem check
-	// of a large device is the slowest thing that is run.
+	// DefaultTimeout bounds a command without a timeout. The slowest command is a
+	// filesystem check of a large device.
 	DefaultTimeout = 10 * time.Minute
 	// outputLimit is how much of each output stream is kept, in bytes: the first
 	// and the last half of it, since tools put the reason at either end.
@@ -76,7 +76,7 @@ func (System) Run(ctx context.Context, c Command) (Result, error) {
 	return run(ctx, program, c)
 }
 
-// run starts the child and waits for it in a goroutine of its own: a child in
+// run starts the child and waits for it in a separate goroutine: a child in
 // an uninterruptible sleep must not delay the caller longer than reapDelay.
 func run(ctx context.Context, program string, c Command) (Result, error) {
 	var stdout, stderr clipped
@@ -125,7 +125,8 @@ func conclude(ctx context.Context, name string, child *exec.Cmd, result Result, 
 // environment is what children see: messages in English, and no variable of
 // this process but the one by which e2fsprogs and others find their libraries.
 func environment() []string {
-	return []string{"PATH=" + os.Getenv("PATH") + string(os.PathListSeparator) + "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/"}
+	return []string{"PATH=" + os.Getenv("PATH") + string(os.PathListSeparator) + "/usr/sbin:/usr/bin:/sbin:/bin",
+		"LC_ALL=C", "HOME=/"}
 }
 
 func find(name string) (string, error) {
@@ -141,7 +142,7 @@ func find(name string) (string, error) {
 	return "", fmt.Errorf("run %s: %w; install the package that contains it", name, err)
 }
 
-// clipped keeps the beginning and the end of what is written to it.
+// clipped keeps the beginning and the end of its input.
 type clipped struct {
 	head, tail []byte
 	truncated  bool

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// isolate starts the child in a process group of its own, so that its children end
+// isolate starts the child in its own process group, so that its children end
 // with it. It also makes the kernel kill the child when this process dies: an mkfs that
 // outlives the driver would write to a device that the restarted driver inspects.
 func isolate(child *exec.Cmd) {

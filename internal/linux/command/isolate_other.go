@@ -4,7 +4,7 @@ package command
 
 import "os/exec"
 
-// isolate has nothing to do: nothing is spawned on these systems but in tests.
+// isolate does nothing: on these systems only tests spawn commands.
 func isolate(*exec.Cmd) {}
 
 func runOnOneThread(child *exec.Cmd) error { return child.Run() }

@@ -16,9 +16,9 @@ const (
 	fiThaw   = 0xc0045878
 )
 
-// Freeze stops writes to the filesystem that the directory f is on, after
-// writing out what is dirty. ErrBusy when it is frozen already. Writers block
-// until Thaw, however this process ends: record the intent first.
+// Freeze stops writes to the filesystem that the directory f is on, after writing dirty
+// pages. ErrBusy when it is frozen already. Writers block until Thaw, however this
+// process ends: record the intent first.
 func Freeze(f *os.File) error {
 	err := unix.IoctlSetInt(int(f.Fd()), fiFreeze, 0)
 	if errors.Is(err, unix.EBUSY) {

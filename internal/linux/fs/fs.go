@@ -24,9 +24,9 @@ type Stats struct {
 }
 
 // WorthGrowing reports whether a filesystem of size bytes would get larger on a
-// device of so many. mkfs leaves the end of a device unused when it is too
-// small for what the filesystem needs per group; trying to grow into it at
-// every stage would cost time and gain nothing.
+// device of so many. mkfs leaves the end of a device unused when it is too small for a
+// group's metadata; trying to grow into it at every stage would cost time and gain
+// nothing.
 func WorthGrowing(fsType string, size, device int64) bool {
 	const mebibyte = 1 << 20
 	if isExt(fsType) {

@@ -176,7 +176,7 @@ func TestFreeze_stopsWritesUntilThaw(t *testing.T) {
 		t.Run(fsType, func(t *testing.T) {
 			v := newVolume(t, fsType, size)
 			if err := Thaw(v.dir); err != nil {
-				t.Fatalf("thaw of what is not frozen: %v", err)
+				t.Fatalf("thaw without a freeze: %v", err)
 			}
 			if err := Freeze(v.dir); err != nil {
 				t.Fatal(err)
@@ -229,7 +229,7 @@ func (a *answers) Run(_ context.Context, c command.Command) (command.Result, err
 	return command.Result{ExitCode: a.code, Stderr: []byte("UNEXPECTED INCONSISTENCY\n")}, nil
 }
 
-// What fsck repaired is in order, what it could not repair is not mounted.
+// A filesystem that fsck repaired is sound; one that it could not repair is not mounted.
 func TestCheck_acceptsRepairsAndRefusesTheRest(t *testing.T) {
 	for _, c := range []struct {
 		fsType  string

@@ -34,7 +34,7 @@ func Make(ctx context.Context, runner command.Runner, fsType string, device back
 	return nil
 }
 
-// Check repairs what can be repaired without losing anything. ErrPrecondition,
+// Check makes the repairs that lose no data. ErrPrecondition,
 // with the command for an administrator, when it cannot. The device must not
 // be mounted.
 func Check(ctx context.Context, runner command.Runner, fsType, device string) error {
@@ -69,8 +69,8 @@ func unrepaired(fsType, device, reason string) error {
 		backend.ErrPrecondition, fsType, device, reason, repair, device)
 }
 
-// wrapRun makes a missing program the machine's fault and leaves an ended
-// context what it is.
+// wrapRun makes a missing program the machine's fault and returns the error of an ended
+// context unchanged.
 func wrapRun(step string, err error) error {
 	if errors.Is(err, command.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w: %w", step, backend.ErrPrecondition, err)
@@ -78,7 +78,7 @@ func wrapRun(step string, err error) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// said is what a program printed, on one line and without its usage text.
+// said is a program's output on one line, without its usage text.
 func said(r command.Result) string {
 	output := bytes.TrimSpace(r.Stderr)
 	if len(output) == 0 {

@@ -90,8 +90,8 @@ func extOptions(o backend.FormatOptions) []string {
 }
 
 // xfsOptions are those of mkfs.xfs(8). What LegacyXFS turns off came to Linux
-// with 5.10 (bigtime, inobtcount) and 5.19 (nrext64); reflink is older, but left
-// out by those who mount with kernels that made it an experiment.
+// with 5.10 (bigtime, inobtcount) and 5.19 (nrext64); reflink is older, but is disabled
+// for mounts by kernels in which it is experimental.
 func xfsOptions(o backend.FormatOptions) []string {
 	var args, inode []string
 	if o.BlockSize != 0 {

@@ -61,7 +61,7 @@ func TestMakeCommand_refusesWhatAFilesystemDoesNotHave(t *testing.T) {
 	}
 }
 
-// formatted makes a filesystem on a loop device and gives what a tool says of it.
+// formatted makes a filesystem on a loop device and returns a tool's description of it.
 func formatted(t *testing.T, fsType string, size int64, options backend.FormatOptions, tool ...string) string {
 	t.Helper()
 	file := nodetest.File(t, nodetest.Dir(t), "data", size)

@@ -13,8 +13,8 @@ import (
 // that did not end. The other filesystems grow only while mounted, for which
 // they need no capability that mounting does not.
 
-// VerifyOffline checks the whole filesystem, which resize2fs(8) demands, and
-// repairs what is safe to repair. ErrPrecondition when it finds more.
+// VerifyOffline checks the whole filesystem, which resize2fs(8) demands, and makes safe
+// repairs. ErrPrecondition when it finds more damage.
 func VerifyOffline(ctx context.Context, runner command.Runner, fsType, device string) error {
 	return runOffline(ctx, runner, fsType, device, command.Command{Name: "e2fsck", Args: []string{"-f", "-p", device}}, 1)
 }

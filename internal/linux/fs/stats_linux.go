@@ -8,7 +8,7 @@ import (
 )
 
 // ReadStats reports how full the filesystem of an open file is. The descriptor
-// may be one of O_PATH. Available is what is left to unprivileged users.
+// may be one of O_PATH. Available is the space for unprivileged users.
 func ReadStats(f *os.File) (Stats, error) {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {

@@ -32,8 +32,7 @@ func IsOfDevice(m *mountinfo.Info, number uint64) bool {
 }
 
 // sourceNumber is the number of the block device that a mount's filesystem is
-// on, by the mount table alone. An anonymous number is returned for those that
-// have no device.
+// on, by the mount table alone. It is anonymous for a filesystem without a device.
 func sourceNumber(m *mountinfo.Info) (uint64, error) {
 	number := unix.Mkdev(uint32(m.Major), uint32(m.Minor))
 	if m.Major != 0 || m.FSType != "btrfs" || !strings.HasPrefix(m.Source, "/dev/") {

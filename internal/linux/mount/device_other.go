@@ -4,7 +4,7 @@ package mount
 
 import "github.com/moby/sys/mountinfo"
 
-// OfDevice is for Linux; elsewhere nothing is mounted by us.
+// OfDevice needs Linux; on other systems Holdfast mounts nothing.
 func OfDevice([]*mountinfo.Info, uint64) []*mountinfo.Info { return nil }
 
 // IsOfDevice is for Linux.

@@ -58,7 +58,8 @@ var exclusive = [][]string{
 // valueless are the names that take no value, next to the attributes: the kernel
 // applies some of them with any value (fs/fs_context.c,
 // vfs_parse_sb_flag), so rw=x would be rw.
-var valueless = []string{"defaults", "_netdev", "nofail", "sync", "async", "dirsync", "lazytime", "nolazytime", "mand", "nomand"}
+var valueless = []string{"defaults", "_netdev", "nofail", "sync", "async", "dirsync", "lazytime",
+	"nolazytime", "mand", "nomand"}
 
 // withCommas are the options of SELinux, whose values contain commas.
 var withCommas = []string{"context", "fscontext", "defcontext", "rootcontext"}
@@ -66,13 +67,14 @@ var withCommas = []string{"context", "fscontext", "defcontext", "rootcontext"}
 // userspace flags mean something to mount(8) and fstab(5) only and nothing here.
 var userspace = []string{"defaults", "_netdev", "nofail"}
 
-// refused flags change what is mounted, or where, or reach another device; the
-// reason is in the error.
+// refused flags change the source or the target of the mount, or reach another device;
+// the reason is in the error.
 var refused = map[string]string{
-	"remount": "it changes an existing mount", "bind": "the driver decides what is mounted",
-	"rbind": "the driver decides what is mounted", "move": "the driver decides what is mounted",
-	"loop": "the driver attaches devices", "offset": "the driver attaches devices", "sizelimit": "the driver attaches devices",
-	"source": "the driver attaches devices", "device": "it names another device",
+	"remount": "it changes an existing mount", "bind": "the driver chooses the source",
+	"rbind": "the driver chooses the source", "move": "the driver chooses the source",
+	"loop": "the driver attaches devices", "offset": "the driver attaches devices",
+	"sizelimit": "the driver attaches devices",
+	"source":    "the driver attaches devices", "device": "it names another device",
 	"logdev": "it names another device", "rtdev": "it names another device",
 	"journal_dev": "it names another device", "journal_path": "it names another device",
 	"shared": "propagation belongs to the node", "rshared": "propagation belongs to the node",
@@ -82,11 +84,10 @@ var refused = map[string]string{
 }
 
 // ParseFlags sorts mount flags. A flag may be a list with commas, as in
-// fstab(5). Double quotes around a whole value are removed before anything is
-// checked, so that the checks see what the kernel will see; a comma inside them
-// belongs to the value (context="…").
-// ErrInvalid for flags that are dangerous, ambiguous or contradict each other.
-// Whether a filesystem knows an option turns out when it is mounted.
+// fstab(5). Double quotes around a whole value are removed before the checks, so that
+// they see the value that the kernel gets; a comma inside them belongs to the value
+// (context="…"). ErrInvalid for flags that are dangerous, ambiguous or contradict each
+// other. Whether a filesystem knows an option turns out when it is mounted.
 func ParseFlags(flags []string) (Flags, error) {
 	var parsed Flags
 	seen := map[string]bool{}
@@ -137,7 +138,7 @@ func parseOption(flag string) (Option, error) {
 	return o, o.check()
 }
 
-// check refuses what no filesystem may be given.
+// check refuses flags that no filesystem may get.
 func (o Option) check() error {
 	_, attribute := attributes[o.Key]
 	reason, bad := refused[o.Key]

@@ -45,7 +45,7 @@ func TestParseFlags_refuses(t *testing.T) {
 	}
 }
 
-// The check sees what the kernel will see, however the flag is spelled.
+// The check sees the kernel's view of a flag in each spelling.
 func TestParseFlags_quotesHideNothing(t *testing.T) {
 	for _, flags := range [][]string{
 		{`errors="panic"`}, {`fatal_errors="panic"`}, {`ro,errors="panic",noatime`}, {`errors=continue`, `errors="panic"`},

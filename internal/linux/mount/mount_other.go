@@ -22,7 +22,7 @@ type Point struct{ Path string }
 // Resolve is for Linux.
 func (r *Resolver) Resolve(string, string) (*Point, error) { return nil, unsupported() }
 
-// Close has nothing to close.
+// Close does nothing.
 func (p *Point) Close() error { return nil }
 
 // Real is for Linux.
@@ -54,7 +54,7 @@ type Node struct {
 	Device              uint64
 }
 
-// Close has nothing to close.
+// Close does nothing.
 func (n *Node) Close() error { return nil }
 
 // FilesystemDevice is for Linux.
@@ -91,7 +91,7 @@ func BindDevice(string, uint64) (*Tree, error) { return nil, unsupported() }
 // OpenDir is for Linux.
 func (t *Tree) OpenDir() (*os.File, error) { return nil, unsupported() }
 
-// Close has nothing to close.
+// Close does nothing.
 func (t *Tree) Close() error { return nil }
 
 // FilesystemType is for Linux.

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is what was found at a path, kept by a descriptor that neither follows
-// symlinks nor wakes a device.
+// Node is the file, directory or device at a path, kept by a descriptor that neither
+// follows symlinks nor wakes a device.
 type Node struct {
 	// MountRoot: the path is a mount point; MountID names the mount
 	// (and is the first column of the mount table).

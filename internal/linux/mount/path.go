@@ -9,18 +9,18 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// pathMax is PATH_MAX of Linux, with its final zero byte (limits.h). CSI asks
-// to accept what the system does (spec 1.13, "Size Limits").
+// pathMax is PATH_MAX of Linux, with its final zero byte (limits.h). CSI demands the
+// system's limit (spec 1.13, "Size Limits").
 const pathMax = 4096
 
-// nameMax is NAME_MAX: what every filesystem of Linux allows in a component.
+// nameMax is NAME_MAX: the limit of a component on every filesystem of Linux.
 const nameMax = 255
 
 // Resolver turns the paths of requests into descriptors. A path must be
 // absolute and clean and lie in no forbidden directory. Symlinks are followed
 // in the name of the kubelet's directory alone, which belongs to the
 // administrator; everything below it, and every path elsewhere, must be free
-// of them, since a pod may be able to replace what is there.
+// of them, since a pod may be able to replace it.
 type Resolver struct {
 	kubeletDir string
 	forbidden  []string
@@ -50,9 +50,9 @@ func NewResolver(kubeletDir string, forbidden []string) (*Resolver, error) {
 	return r, nil
 }
 
-// CheckPath refuses (ErrInvalid) what can be refused without reading the
-// machine: whether the path is absolute, clean and short enough, and where it
-// leads. name is the request's field.
+// CheckPath makes the checks (ErrInvalid) that do not read the machine: whether the
+// path is absolute, clean and short enough, and where it leads. name is the request's
+// field.
 func (r *Resolver) CheckPath(name, path string) error {
 	var reason string
 	switch {
@@ -91,7 +91,8 @@ func (r *Resolver) checkForbidden(name, path string) error {
 
 // within reports whether path is dir or lies below it.
 func within(dir, path string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
+	return path == dir ||
+		strings.HasPrefix(path, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
 }
 
 func abbreviate(path string) string {

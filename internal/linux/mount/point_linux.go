@@ -92,7 +92,7 @@ func explainOpen(name, path string, err error) error {
 	return fmt.Errorf("%s: open %s: %w", name, path, err)
 }
 
-// openat2 retries what a signal or a rename during the walk interrupted
+// openat2 retries a call that a signal or a rename during the walk interrupted
 // (openat2(2), EAGAIN with RESOLVE_BENEATH).
 func openat2(dir int, path string, how *unix.OpenHow) (int, error) {
 	for try := 0; ; try++ {
@@ -109,8 +109,8 @@ func (p *Point) Close() error { return p.parent.Close() }
 // Real is the path as the mount table names it.
 func (p *Point) Real() string { return p.real }
 
-// Open opens what is at the path now: the topmost mount if there is one.
-// The error wraps fs.ErrNotExist when there is nothing.
+// Open opens the path as it is now: the topmost mount if there is one. The error wraps
+// fs.ErrNotExist if it does not exist.
 func (p *Point) Open() (*Node, error) { return openNode(p.parent, p.base, p.Path) }
 
 // reopen opens the node again, walking the path from the start.
@@ -151,8 +151,8 @@ func (p *Point) made(kind string, err error) (bool, error) {
 	return false, fmt.Errorf("make %s %s: %w", kind, p.Path, err)
 }
 
-// Remove removes an empty directory or an empty file; nothing there is no
-// error. Anything else is ErrPrecondition and stays: it is not ours.
+// Remove removes an empty directory or an empty file; a missing one is not an error.
+// Anything else is ErrPrecondition and stays: Holdfast did not make it.
 func (p *Point) Remove() error {
 	node, err := p.Open()
 	if errors.Is(err, fs.ErrNotExist) {

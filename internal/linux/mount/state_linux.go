@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is what a mounted filesystem reports of its health.
+// State is the health that a mounted filesystem reports.
 type State struct {
 	// Errors it has recorded since it was last checked.
 	Errors int

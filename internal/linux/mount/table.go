@@ -1,7 +1,7 @@
 // Package mount mounts, binds and unmounts without trusting any path twice: a
 // path is resolved once, to a descriptor, without following a symlink, and all
-// work is done on that descriptor. What is mounted where is read from the
-// kernel every time; nothing is remembered.
+// work is done on that descriptor. Mounts are read from the kernel every time and not
+// cached.
 package mount
 
 import (

@@ -19,7 +19,7 @@ type Tree struct {
 	dir  bool // a directory is mounted; otherwise a file
 }
 
-// Filesystem says what to mount.
+// Filesystem describes a mount to make.
 type Filesystem struct {
 	Type   string
 	Device string // the node of the device
@@ -103,7 +103,7 @@ func explainCreate(fsContext *os.File, f Filesystem, err error) error {
 		f.Device, f.Type, slices.Concat(f.Defaults, f.Flags.Options), class, err, said)
 }
 
-// messages reads what the kernel logged into the context: lines that start
+// messages reads the kernel's log of the context: lines that start
 // with e, w or i for their gravity (fs/fsopen.c).
 func messages(fsContext *os.File) string {
 	var said strings.Builder
@@ -137,7 +137,7 @@ func attributeBits(names []string) uint64 {
 	return all
 }
 
-// Bind makes a second mount of what the node shows. It has the attributes of
+// Bind makes a second mount of the node. It has the attributes of
 // the first and those named (see Flags.Attributes).
 func (n *Node) Bind(attributes ...string) (*Tree, error) {
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
@@ -214,13 +214,14 @@ func (t *Tree) detach() error {
 	return nil
 }
 
-// Available reports whether this kernel and this process's privilege suffice for
-// what the package does. Nothing is mounted for it.
+// Available reports whether this kernel and this process's privilege suffice for the
+// package. It mounts nothing.
 func Available() error {
 	if _, err := Table(); err != nil {
 		return err
 	}
-	dir, err := openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	dir, err := openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return fmt.Errorf("openat2: %w; Linux 5.12 or later is needed", err)
 	}

@@ -66,7 +66,7 @@ func TestClose_endsEveryWait(t *testing.T) {
 	}
 }
 
-// A host without free descriptors sees the end of what it started.
+// A host without free descriptors detects the end of its processes.
 func TestWait_needsNoDescriptor(t *testing.T) {
 	_, p := running(t)
 	var limit unix.Rlimit
