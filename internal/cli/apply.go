@@ -41,16 +41,17 @@ or have ended. A claim that waits for its first pod is not waited for.`,
 	}
 	flags := command.Flags()
 	c.bind(flags)
-	flags.StringArrayVarP(&c.files, "filename", "f", nil, "manifest `FILE` or directory, - for standard input; may be repeated")
+	flags.StringArrayVarP(&c.files, "filename", "f", nil,
+		"manifest `FILE` or directory, - for standard input; may be repeated")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "check everything and change nothing")
-	flags.BoolVar(&c.wait, "wait", false, "wait until what was applied is ready")
+	flags.BoolVar(&c.wait, "wait", false, "wait until the objects are ready")
 	flags.DurationVar(&c.timeout, "timeout", waitLimit, "how long --wait waits")
 	return command
 }
 
 func (c *applyConfig) run(command *cobra.Command) error {
 	if c.dryRun && c.wait {
-		return usageErrorf("--dry-run makes nothing that --wait could wait for")
+		return usageErrorf("--wait cannot be used with --dry-run, which creates no objects")
 	}
 	if c.timeout < 0 {
 		return usageErrorf("--timeout %s: a time is not below zero", c.timeout)
@@ -101,7 +102,7 @@ func (c *applyConfig) report(command *cobra.Command, result api.ApplyResult) err
 	return nil
 }
 
-// kindNamed finds a kind by what the objects have as kind.
+// kindNamed finds a kind by the field kind of its objects.
 func kindNamed(name string) (store.Kind, bool) {
 	for _, kind := range store.Kinds() {
 		if kind.Kind == name {

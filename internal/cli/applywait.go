@@ -26,8 +26,7 @@ type waiter struct {
 	client *api.Client
 
 	mu sync.Mutex
-	// pending says of each object that is not ready, by kind and key, what it
-	// waits for.
+	// pending has the reasons of the objects that are not ready, by kind and key.
 	pending map[api.Applied]string
 }
 
@@ -39,7 +38,7 @@ func (c *applyConfig) await(command *cobra.Command, client *api.Client, result a
 	for _, applied := range result.Applied {
 		applied.Action = ""
 		if slices.Contains([]string{"PersistentVolumeClaim", "Pod", "VolumeSnapshot"}, applied.Kind) {
-			w.pending[applied] = "nothing is known of it yet"
+			w.pending[applied] = "the host has not reported it yet"
 		}
 	}
 	if len(w.pending) == 0 {
@@ -114,7 +113,8 @@ func (w *waiter) run(ctx context.Context, show func(context.Context) error) erro
 
 func (w *waiter) follow(ctx context.Context, kind store.Kind) error {
 	for {
-		err := w.client.Watch(ctx, kind, api.ListOptions{}, func(event api.WatchEvent) error { return w.see(ctx, kind, event) })
+		err := w.client.Watch(ctx, kind, api.ListOptions{},
+			func(event api.WatchEvent) error { return w.see(ctx, kind, event) })
 		switch {
 		case errors.Is(err, errKindReady):
 			return nil
@@ -154,7 +154,7 @@ func (w *waiter) see(ctx context.Context, kind store.Kind, event api.WatchEvent)
 	return errKindReady
 }
 
-// reason says what an object waits for, "" for one that is ready.
+// reason says why an object is not ready, "" for one that is.
 func (w *waiter) reason(ctx context.Context, object store.Object) (string, error) {
 	switch object := object.(type) {
 	case *corev1.PersistentVolumeClaim:
@@ -219,7 +219,7 @@ func (w *waiter) waitsForPod(ctx context.Context, pvc *corev1.PersistentVolumeCl
 	return ok && or(class.VolumeBindingMode, "") == string(storagev1.VolumeBindingWaitForFirstConsumer), err
 }
 
-// describe lists what is not ready.
+// describe lists the objects that are not ready.
 func (w *waiter) describe() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -33,7 +33,9 @@ func (h *hostClient) bindNamespace(flags *pflag.FlagSet) {
 
 // completeFlags offers the namespaces that the running host has.
 func (h *hostClient) completeFlags(command *cobra.Command) {
-	err := command.RegisterFlagCompletionFunc("namespace", func(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	err := command.RegisterFlagCompletionFunc("namespace", func(
+		command *cobra.Command, _ []string, _ string,
+	) ([]string, cobra.ShellCompDirective) {
 		return h.names(command.Context(), "namespaces", "", nil), cobra.ShellCompDirectiveNoFileComp
 	})
 	if err != nil {
@@ -103,7 +105,7 @@ func parseKinds(list string, names []string) ([]selection, error) {
 	return selections, nil
 }
 
-// checkNames refuses what no object's name can be, such as "..".
+// checkNames refuses names that no object can have, such as "..".
 func checkNames(names []string) error {
 	for _, name := range names {
 		if problems := content.IsPathSegmentName(name); name == "" || len(problems) > 0 {
@@ -113,7 +115,7 @@ func checkNames(names []string) error {
 	return nil
 }
 
-// everyKind is all that is worth a look: neither Secrets nor events.
+// everyKind lists the kinds of `get all`: without Secrets and events.
 func everyKind() []selection {
 	var selections []selection
 	for _, kind := range tableKinds() {
@@ -154,7 +156,9 @@ const completionLimit = time.Second
 
 // complete offers kinds, several with commas between them, and then the names
 // that the running host has.
-func (h *hostClient) complete(command *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
+func (h *hostClient) complete(
+	command *cobra.Command, given []string, begun string,
+) ([]string, cobra.ShellCompDirective) {
 	if kindName, _, slash := strings.Cut(begun, "/"); slash {
 		return h.names(command.Context(), kindName, kindName+"/", nil), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -175,7 +179,9 @@ func (h *hostClient) complete(command *cobra.Command, given []string, begun stri
 }
 
 // completeAll is complete for commands that show drivers and everything, too.
-func (h *hostClient) completeAll(command *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
+func (h *hostClient) completeAll(
+	command *cobra.Command, given []string, begun string,
+) ([]string, cobra.ShellCompDirective) {
 	words, directive := h.complete(command, given, begun)
 	if len(given) == 0 && !strings.ContainsAny(begun, "/,") {
 		words = append(words, driversWord, "all")
@@ -188,7 +194,7 @@ func (h *hostClient) completeNamed(kinds ...string) cobra.CompletionFunc {
 	return func(command *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if kind, _, slash := strings.Cut(begun, "/"); slash {
 			known := kind
-			if kind == "snapshot" { // a word of its own, of why
+			if kind == "snapshot" { // a word of why alone
 				known = "volumesnapshot"
 			}
 			return h.names(command.Context(), known, kind+"/", nil), cobra.ShellCompDirectiveNoFileComp
@@ -202,7 +208,9 @@ func (h *hostClient) completeNamed(kinds ...string) cobra.CompletionFunc {
 }
 
 // completePods offers the names of pods.
-func (h *hostClient) completePods(command *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (h *hostClient) completePods(
+	command *cobra.Command, given []string, _ string,
+) ([]string, cobra.ShellCompDirective) {
 	if len(given) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

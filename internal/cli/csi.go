@@ -24,13 +24,13 @@ const csiHelp = `Call any RPC of CSI of any driver.
 CALL is a name of the specification, in any spelling: NodeGetInfo,
 Node/NodeGetInfo or node-get-info. The request is JSON in an argument, in a file
 (@FILE) or on standard input (-); --set changes single fields of it. The answer
-is JSON on standard output, for a stream one line for each message. What is
-secret is not shown.
+is JSON on standard output, for a stream one line for each message. Secrets are
+not shown.
 
-The driver is the one at --endpoint, at $CSI_ENDPOINT, or the one of the name
+The driver is the one at --endpoint or at $CSI_ENDPOINT, or the one named by
 --driver below the root directory of a host or a kubelet.
 
-Requests are held to the limits that CSI sets before they are sent.`
+Requests are checked against CSI's limits before they are sent.`
 
 const csiExample = `  holdfast csi info --endpoint unix:///run/csi/csi.sock
   holdfast csi NodePublishVolume --template > request.json
@@ -105,8 +105,10 @@ func newCSICommand() *cobra.Command {
 	flags := command.Flags()
 	f.target.bind(flags)
 	flags.StringArrayVar(&f.set, "set", nil, "set a field of the request, `PATH=VALUE`; may be repeated")
-	flags.StringArrayVar(&f.secrets, "secret", nil, "put a file's content into the request's secrets, `KEY=@FILE`; may be repeated")
-	flags.StringVar(&f.fileSet, "secrets-from-file", "", "take the request's secrets from a JSON object in `FILE`, or from a directory with one file for each key")
+	flags.StringArrayVar(&f.secrets, "secret", nil,
+		"put a file's content into the request's secrets, `KEY=@FILE`; may be repeated")
+	flags.StringVar(&f.fileSet, "secrets-from-file", "",
+		"take the request's secrets from a JSON object in `FILE`, or from a directory with one file for each key")
 	flags.BoolVar(&f.template, "template", false, "print an empty request with all its fields, and call nothing")
 	flags.BoolVar(&f.noCheck, "no-check", false, "send what breaks the limits of CSI, too: how does the driver refuse it?")
 	flags.BoolVar(&f.compact, "compact", false, "print the answer on one line")
@@ -162,9 +164,10 @@ func (f *csiFlags) run(command *cobra.Command, given []string) error {
 	})
 }
 
-// request reads the request and checks it; what is wrong with it is wrong with
-// the command line.
-func (f *csiFlags) request(command *cobra.Command, method call.Method, given []string) (request proto.Message, err error) {
+// request reads the request and checks it; its faults are usage errors.
+func (f *csiFlags) request(
+	command *cobra.Command, method call.Method, given []string,
+) (request proto.Message, err error) {
 	input := call.Input{Set: f.set}
 	if len(given) > 0 {
 		switch text := given[0]; {
@@ -253,7 +256,7 @@ func newCSIInfoCommand() *cobra.Command {
 	var format string
 	command := &cobra.Command{
 		Use:   "info",
-		Short: "Show who a driver is, what it can do and which node it is on",
+		Short: "Show a driver's name, capabilities and node",
 		Args:  arguments(cobra.NoArgs),
 		RunE:  func(command *cobra.Command, _ []string) error { return showInfo(command, &target, format) },
 	}

@@ -6,20 +6,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
-	"github.com/holdfast-csi/holdfast/internal/csi/client/relay"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
-const csiWatchHelp = `Log what a driver is asked, and what it answers.
+const csiWatchHelp = `Log the calls of a driver, and its answers.
 
-It listens on one socket and hands every call on to the driver's, as it is: also
-calls that CSI does not have, streams, metadata, deadlines and errors with their
-details. Give the caller the new socket in place of the driver's.
+It listens on one socket and forwards every call to the driver's socket unchanged:
+also unknown calls, streams, metadata, deadlines and errors with their details.
+Give the caller the new socket in place of the driver's.
 
-Each call is a line when it ends: the RPC, what it was about, the time it took,
-the code and the driver's words. --verbose adds request and answer, without what
-is secret. It ends on SIGTERM, after the calls in flight.`
+Each call is one line when it ends: the RPC, its object, its duration, the code
+and the driver's message. --verbose adds request and answer, without secrets. It
+ends on SIGTERM, after the calls in flight.`
 
 // csiWatchFlags are the flags of the command csi watch.
 type csiWatchFlags struct {
@@ -40,7 +39,7 @@ func newCSIWatchCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&f.listen, "listen", "", "`unix:///PATH` to listen on; only the owner of this process may connect")
 	flags.StringVar(&f.target, "to", "", "the driver's socket, `unix:///PATH`")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log requests and answers, too, without what is secret")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log requests and answers, too, without secrets")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	return command
 }
@@ -64,7 +63,7 @@ func (f *csiWatchFlags) run(command *cobra.Command) error {
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	between, err := relay.New(target, relay.Options{Logger: logger, Verbose: f.verbose})
+	between, err := client.NewRelay(target, client.RelayOptions{Logger: logger, Verbose: f.verbose})
 	if err != nil {
 		return err
 	}

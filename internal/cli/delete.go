@@ -41,7 +41,8 @@ its last user has ended; the command lists the users.`,
 	flags := command.Flags()
 	c.bind(flags)
 	c.bindNamespace(flags)
-	flags.StringArrayVarP(&c.files, "filename", "f", nil, "manifest `FILE` or directory, - for standard input; may be repeated")
+	flags.StringArrayVarP(&c.files, "filename", "f", nil,
+		"manifest `FILE` or directory, - for standard input; may be repeated")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the objects are deleted")
 	flags.BoolVar(&c.missing, "ignore-not-found", false, "do not fail for an object that does not exist")
 	flags.BoolVar(&c.abandon, "abandon", false,
@@ -97,12 +98,12 @@ func (d deletion) explain(command *cobra.Command) {
 	}
 }
 
-// explainAfter is how long a deletion may take before the command says what it waits
-// for: most take less.
+// explainAfter is the time after which the command explains why a deletion is not
+// complete: most take less.
 const explainAfter = 2 * time.Second
 
-// targets returns the objects in the order in which they are deleted: users before
-// what they use.
+// targets returns the objects in the order of their deletion: users of an object before
+// it.
 func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named, error) {
 	if len(c.files) > 0 {
 		if len(given) > 0 {
@@ -137,7 +138,9 @@ func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named,
 }
 
 // begin deletes one object and prints that.
-func (c *deleteConfig) begin(ctx context.Context, command *cobra.Command, client *api.Client, object named) (api.Deleted, error) {
+func (c *deleteConfig) begin(
+	ctx context.Context, command *cobra.Command, client *api.Client, object named,
+) (api.Deleted, error) {
 	deleted, err := client.Delete(ctx, object.kind, object.namespace, object.name, api.DeleteOptions{Abandon: c.abandon})
 	if c.missing && errors.Is(err, api.ErrNotFound) {
 		return api.Deleted{Gone: true}, nil
@@ -150,7 +153,9 @@ func (c *deleteConfig) begin(ctx context.Context, command *cobra.Command, client
 }
 
 // await waits until objects are gone.
-func (c *deleteConfig) await(ctx context.Context, command *cobra.Command, client *api.Client, objects []deletion) error {
+func (c *deleteConfig) await(
+	ctx context.Context, command *cobra.Command, client *api.Client, objects []deletion,
+) error {
 	begun := time.Now()
 	for _, object := range objects {
 		timer := time.AfterFunc(explainAfter-time.Since(begun), func() { object.explain(command) })

@@ -23,7 +23,7 @@ func newDescribeCommand() *cobra.Command {
 	var c hostClient
 	command := &cobra.Command{
 		Use:   "describe KIND/NAME… | KIND [NAME…]",
-		Short: "Show an object with what happened to it, and how long each step took",
+		Short: "Show an object with its events, and how long each step took",
 		Example: `  holdfast describe pvc/data
   holdfast describe pod web`,
 		Args:              cobra.ArbitraryArgs,
@@ -58,7 +58,8 @@ func (h *hostClient) describe(command *cobra.Command, given []string) error {
 					return err
 				}
 			}
-			d := description{client: client, out: command.OutOrStdout(), now: time.Now(), kind: chosen.tableKind, object: object}
+			d := description{client: client, out: command.OutOrStdout(), now: time.Now(),
+				kind: chosen.tableKind, object: object}
 			if err := d.write(command.Context()); err != nil {
 				return err
 			}
@@ -101,7 +102,8 @@ func (d description) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.section("Work", d.work(states)), d.section("Timeline", d.timeline(story.Steps)), d.section("Events", d.events(story.Events)))
+	return errors.Join(d.section("Work", d.work(states)), d.section("Timeline", d.timeline(story.Steps)),
+		d.section("Events", d.events(story.Events)))
 }
 
 // section writes rows below a headline, and nothing if there are none.
@@ -168,12 +170,18 @@ func sentence(header string) string {
 	text := strings.Join(words, " ")
 	for _, pair := range [][2]string{
 		{"Storageclass", "StorageClass"}, {"Volumeattributesclass", "VolumeAttributesClass"}, {"Volumemode", "Volume Mode"},
-		{"Reclaimpolicy", "Reclaim Policy"}, {"Volumebindingmode", "Volume Binding Mode"}, {"Allowvolumeexpansion", "Allow Volume Expansion"},
-		{"Readytouse", "Ready To Use"}, {"Sourcepvc", "Source PVC"}, {"Sourcesnapshotcontent", "Source Content"}, {"Restoresize", "Restore Size"},
-		{"Snapshotclass", "Snapshot Class"}, {"Snapshotcontent", "Snapshot Content"}, {"Creationtime", "Taken"}, {"Deletionpolicy", "Deletion Policy"},
-		{"Volumesnapshotnamespace", "Snapshot Namespace"}, {"Volumesnapshotclass", "Snapshot Class"}, {"Volumesnapshot", "Snapshot"},
-		{"Attachrequired", "Attach Required"}, {"Podinfoonmount", "Pod Info On Mount"}, {"Storagecapacity", "Storage Capacity"},
-		{"Tokenrequests", "Token Requests"}, {"Requiresrepublish", "Requires Republish"}, {"Drivername", "Driver"}, {"Pv", "PV"},
+		{"Reclaimpolicy", "Reclaim Policy"}, {"Volumebindingmode", "Volume Binding Mode"},
+		{"Allowvolumeexpansion", "Allow Volume Expansion"},
+		{"Readytouse", "Ready To Use"}, {"Sourcepvc", "Source PVC"}, {"Sourcesnapshotcontent", "Source Content"},
+		{"Restoresize", "Restore Size"},
+		{"Snapshotclass", "Snapshot Class"}, {"Snapshotcontent", "Snapshot Content"}, {"Creationtime", "Taken"},
+		{"Deletionpolicy", "Deletion Policy"},
+		{"Volumesnapshotnamespace", "Snapshot Namespace"}, {"Volumesnapshotclass", "Snapshot Class"},
+		{"Volumesnapshot", "Snapshot"},
+		{"Attachrequired", "Attach Required"}, {"Podinfoonmount", "Pod Info On Mount"},
+		{"Storagecapacity", "Storage Capacity"},
+		{"Tokenrequests", "Token Requests"}, {"Requiresrepublish", "Requires Republish"},
+		{"Drivername", "Driver"}, {"Pv", "PV"},
 	} {
 		if text == pair[0] {
 			return pair[1]
@@ -193,7 +201,8 @@ func (d description) usage(ctx context.Context) [][]string {
 	}
 	var facts [][]string
 	if stats.Bytes != nil {
-		facts = append(facts, []string{"Used:", fmt.Sprintf("%s of %s", bytesText(stats.Bytes.Used), bytesText(stats.Bytes.Total))})
+		facts = append(facts, []string{"Used:", fmt.Sprintf("%s of %s", bytesText(stats.Bytes.Used),
+			bytesText(stats.Bytes.Total))})
 	}
 	if stats.Inodes != nil {
 		facts = append(facts, []string{"Inodes Used:", fmt.Sprintf("%d of %d", stats.Inodes.Used, stats.Inodes.Total)})
@@ -214,7 +223,7 @@ func bytesText(bytes int64) string {
 	return strconv.FormatFloat(value, 'g', 4, 64) + " " + units[unit]
 }
 
-// work is what the host is at.
+// work lists the host's running and failed work on the object.
 func (d description) work(states []api.WorkState) [][]string {
 	var rows [][]string
 	for _, state := range states {
@@ -259,7 +268,8 @@ func (d description) timeline(steps []journal.StepEntry) [][]string {
 			took = d.now.Sub(step.Started)
 		}
 		total += took
-		rows = append(rows, []string{step.Step, printable(step.Volume), step.Started.Local().Format("2006-01-02 15:04:05.000"), duration(took), result(step)})
+		rows = append(rows, []string{step.Step, printable(step.Volume),
+			step.Started.Local().Format("2006-01-02 15:04:05.000"), duration(took), result(step)})
 	}
 	if len(rows) == 1 {
 		return nil

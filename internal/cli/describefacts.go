@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// factsOf is what a kind's table has no column for.
+// factsOf returns the facts of an object that its table lacks a column for.
 func factsOf(object store.Object) [][]string {
 	switch object := object.(type) {
 	case *corev1.PersistentVolumeClaim:
@@ -61,7 +61,8 @@ func claimFacts(pvc *corev1.PersistentVolumeClaim) [][]string {
 		facts = append(facts, []string{"Resize:", string(state)})
 	}
 	if modify := pvc.Status.ModifyVolumeStatus; modify != nil {
-		facts = append(facts, []string{"Modify:", fmt.Sprintf("%s to %s", modify.Status, modify.TargetVolumeAttributesClassName)})
+		facts = append(facts, []string{"Modify:", fmt.Sprintf("%s to %s", modify.Status,
+			modify.TargetVolumeAttributesClassName)})
 	}
 	return facts
 }

@@ -19,18 +19,18 @@ const defaultEndpoint = "unix:///csi/csi.sock"
 
 const driverHelp = `Serve the Container Storage Interface on a unix socket.
 
-The mode says which services are answered next to Identity:
+The mode selects the services next to Identity:
   all         Controller, GroupController and Node (the default)
   controller  Controller and GroupController
   node        Node
 
-With --kubernetes the controllers that stand in for the sidecars run in this
-process, too: on each node for its own volumes where the backend's volumes stay
-on their node (local), and else in one process of several, chosen by a lease.
+With --kubernetes this process also runs the controllers that replace the
+sidecars: on each node for its own volumes if the backend's volumes stay on their
+node (local), otherwise in one of several processes, selected by a lease.
 
 It ends on SIGTERM: calls in flight have 10 s to finish.
 
-Traces go to where OTEL_EXPORTER_OTLP_ENDPOINT says, if it is set.`
+Traces go to OTEL_EXPORTER_OTLP_ENDPOINT, if it is set.`
 
 // driverFlags are the flags of the command driver.
 type driverFlags struct {
@@ -51,22 +51,31 @@ func newDriverCommand(version string) *cobra.Command {
 		RunE:      func(command *cobra.Command, mode []string) error { return f.run(command, mode) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&f.endpoint, "endpoint", cmp.Or(os.Getenv("CSI_ENDPOINT"), defaultEndpoint), "the CSI socket (default also from $CSI_ENDPOINT)")
+	flags.StringVar(&f.endpoint, "endpoint", cmp.Or(os.Getenv("CSI_ENDPOINT"), defaultEndpoint),
+		"the CSI socket (default also from $CSI_ENDPOINT)")
 	flags.StringVar(&f.backend, "backend", "", "what holds the data: "+strings.Join(backendNames(), ", "))
 	flags.StringVar(&f.name, "driver-name", "", "CSI plugin `NAME` (default: the backend's own)")
 	flags.StringVar(&f.nodeID, "node-id", "", "`ID` of this machine (default: the host name; for ebs the instance ID, by --metadata-sources)")
-	flags.StringVar(&f.kubeletDir, "kubelet-dir", defaultKubeletDir, "`DIRECTORY` below which volumes are staged and published")
-	flags.StringVar(&f.windowsHost, "windows-host", windowsHostAuto, "how a Windows node reaches its disks: "+strings.Join(windowsHosts(), ", "))
-	flags.StringVar(&f.registrationDir, "registration-dir", "", "`DIRECTORY` in which to register with a kubelet (default: do not)")
-	flags.StringVar(&f.registrationPath, "registration-path", "", "`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
-	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
+	flags.StringVar(&f.kubeletDir, "kubelet-dir", defaultKubeletDir,
+		"`DIRECTORY` below which volumes are staged and published")
+	flags.StringVar(&f.windowsHost, "windows-host", windowsHostAuto,
+		"how a Windows node reaches its disks: "+strings.Join(windowsHosts(), ", "))
+	flags.StringVar(&f.registrationDir, "registration-dir", "",
+		"`DIRECTORY` in which to register with a kubelet (default: do not)")
+	flags.StringVar(&f.registrationPath, "registration-path", "",
+		"`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
+	flags.StringVar(&f.metricsAddress, "metrics-address", "",
+		"`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
 	flags.StringVar(&f.metricsAddress, "http-endpoint", "", "the same as --metrics-address")
-	flags.StringVar(&f.metricsTLS.CertificateFile, "metrics-cert-file", "", "`FILE` with a certificate, PEM, to serve --metrics-address over HTTPS; it is read again when it changes")
+	flags.StringVar(&f.metricsTLS.CertificateFile, "metrics-cert-file", "",
+		"`FILE` with a certificate, PEM, to serve --metrics-address over HTTPS; it is read again when it changes")
 	flags.StringVar(&f.metricsTLS.KeyFile, "metrics-key-file", "", "`FILE` with the key of --metrics-cert-file")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	flags.BoolVar(&f.removeTaint, "remove-startup-taint", false, "take the taint DRIVER/agent-not-ready off this node when it can attach volumes")
-	flags.BoolVar(&f.onKubernetes, "kubernetes", false, "run the Kubernetes controllers in this process, in place of the sidecars")
+	flags.BoolVar(&f.removeTaint, "remove-startup-taint", false,
+		"take the taint DRIVER/agent-not-ready off this node when it can attach volumes")
+	flags.BoolVar(&f.onKubernetes, "kubernetes", false,
+		"run the Kubernetes controllers in this process, in place of the sidecars")
 	f.local.bind(flags, defaultPool)
 	f.ebs.bind(flags)
 	f.kube.bind(flags)
@@ -81,7 +90,7 @@ func (f *driverFlags) checkMetrics() error {
 	case (tls.CertificateFile == "") != (tls.KeyFile == ""):
 		return usageErrorf("--metrics-cert-file and --metrics-key-file go together")
 	case tls.CertificateFile != "" && f.metricsAddress == "":
-		return usageErrorf("--metrics-cert-file: there is no page without --metrics-address")
+		return usageErrorf("--metrics-cert-file needs --metrics-address")
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func TestDriver_aTakenMetricsAddressGivesThePoolBack(t *testing.T) {
 	}
 	c.metricsAddress = ""
 	if process, err = newDriver(t.Context(), c); err != nil {
-		t.Fatalf("the pool was not given back: %v", err)
+		t.Fatalf("the pool stays locked: %v", err)
 	}
 	if err := process.Close(t.Context()); err != nil {
 		t.Error(err)

@@ -25,13 +25,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
-// drainTimeout bounds what is left to do when the sockets are closed: operations
-// inside a system call, spans not sent.
+// drainTimeout bounds the work after the sockets are closed: operations inside a system
+// call, spans not sent.
 const drainTimeout = 2 * time.Second
 
-// driverConfig is all that a driver in this process is made of. The command
-// driver fills it from its flags; a host that starts a driver of its own fills
-// it from its root directory.
+// driverConfig configures a driver in this process. The command driver fills it from
+// its flags; a host that starts a driver fills it from its root directory.
 type driverConfig struct {
 	mode     csiserver.Mode
 	endpoint string // of the CSI socket
@@ -49,14 +48,14 @@ type driverConfig struct {
 	// nowhere. registrationPath is the CSI socket as it sees it; the path of
 	// endpoint when empty.
 	registrationDir, registrationPath string
-	// registrationCalm is register.Options.RegisteredCheck.
-	registrationCalm time.Duration
-	metricsAddress   string // "" for none
-	metricsTLS       telemetry.TLS
+	// registrationCheck is register.Options.RegisteredCheck.
+	registrationCheck time.Duration
+	metricsAddress    string // "" for none
+	metricsTLS        telemetry.TLS
 	// kubernetes runs the controllers in this process; nil does not.
 	kubernetes *kubeFlags
-	// kubeconfig and nodeName are for what a node asks of Kubernetes without the
-	// controllers: its own Node object.
+	// kubeconfig and nodeName are for a node's own requests to Kubernetes, without the
+	// controllers: for its Node object.
 	kubeconfig, nodeName string
 	removeTaint          bool // the startup taint, from this node
 	logger               *slog.Logger
@@ -86,8 +85,8 @@ type engine interface {
 	Wait(ctx context.Context) error
 }
 
-// newDriver opens the backend, recovers what a crash left, and builds the
-// servers. Call Run afterwards, or Close.
+// newDriver opens the backend, recovers from a crash, and builds the servers. Call Run
+// afterwards, or Close.
 func newDriver(ctx context.Context, c driverConfig) (*driverProcess, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -112,7 +111,8 @@ func (c driverConfig) withDefaults() (driverConfig, error) {
 	if err != nil {
 		return c, &UsageError{Err: err}
 	}
-	if c.registrationPath = cmp.Or(c.registrationPath, endpoint.Path); c.registrationDir != "" && c.registrationPath == "" {
+	if c.registrationPath = cmp.Or(c.registrationPath, endpoint.Path); c.registrationDir != "" &&
+		c.registrationPath == "" {
 		return c, usageErrorf("--registration-dir: a kubelet reaches no driver at %s", c.endpoint)
 	}
 	if c.nodeID != "" || c.backend == backendEBS { // an instance knows its ID by its metadata
@@ -145,7 +145,8 @@ func (d *driverProcess) build(ctx context.Context) error {
 	if d.server, err = csiserver.New(o); err != nil {
 		return err
 	}
-	if err = errors.Join(d.buildRegistration(guarded.Traits()), d.buildStartupTaint()); err != nil || d.config.kubernetes == nil {
+	if err = errors.Join(d.buildRegistration(guarded.Traits()), d.buildStartupTaint()); err != nil ||
+		d.config.kubernetes == nil {
 		return err
 	}
 	return d.buildControllers(guarded.Features().Attach)
@@ -198,7 +199,7 @@ func (d *driverProcess) buildRegistration(traits backend.Traits) (err error) {
 	}
 	d.registration, err = register.New(register.Options{
 		Directory: d.config.registrationDir, Driver: cmp.Or(d.config.name, traits.DriverName),
-		Endpoint: d.config.registrationPath, Logger: d.config.logger, RegisteredCheck: d.config.registrationCalm,
+		Endpoint: d.config.registrationPath, Logger: d.config.logger, RegisteredCheck: d.config.registrationCheck,
 	})
 	return err
 }
@@ -227,7 +228,8 @@ func (d *driverProcess) Run(ctx context.Context) error {
 
 func (d *driverProcess) pages() *pages {
 	p := &pages{
-		address: d.config.metricsAddress, tls: d.config.metricsTLS, registry: d.registry, logger: d.config.logger, probe: d.server.Probe,
+		address: d.config.metricsAddress, tls: d.config.metricsTLS, registry: d.registry, logger: d.config.logger,
+		probe: d.server.Probe,
 	}
 	if d.registration != nil {
 		p.facts = append(p.facts, live.Fact{Name: "registration", Describe: d.registration.Describe})

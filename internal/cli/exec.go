@@ -25,11 +25,11 @@ import (
 
 const execHelp = `Run a command of this machine with volumes of a running host at its paths.
 
-The command is in a mount namespace of its own: no other process sees the volumes
-there, and the paths need not exist. Standard input, terminal, signals,
+The command has its own mount namespace: other processes do not see the volumes
+at these paths, and the paths need not exist. Standard input, terminal, signals,
 environment and working directory are this command's, and so is the exit code.
-It also has a process namespace of its own. When the command ends, or this
-process is killed, what it started ends, and the volumes are given back.`
+It also has its own process namespace. When the command ends, or this process is
+killed, its child processes end, and the volumes are released.`
 
 // volumeFlags are the volumes of exec and hold.
 type volumeFlags struct {
@@ -39,8 +39,10 @@ type volumeFlags struct {
 }
 
 func (v *volumeFlags) bind(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&v.volumes, "volume", nil, "`CLAIM:/PATH[:ro]`: a claim and where its volume is wanted; may be repeated")
-	flags.StringArrayVar(&v.inline, "inline", nil, "`DRIVER:/PATH[:ro][:KEY=VALUE,…]`: an inline volume with its attributes; may be repeated")
+	flags.StringArrayVar(&v.volumes, "volume", nil,
+		"`CLAIM:/PATH[:ro]`: a claim and where its volume is wanted; may be repeated")
+	flags.StringArrayVar(&v.inline, "inline", nil,
+		"`DRIVER:/PATH[:ro][:KEY=VALUE,…]`: an inline volume with its attributes; may be repeated")
 	flags.Int64Var(&v.fsGroup, "fs-group", 0, "`GROUP` id that may write to the volumes, as a pod's fsGroup")
 	flags.DurationVar(&v.timeout, "timeout", 2*time.Minute, "how long to wait for the volumes")
 }
@@ -62,7 +64,8 @@ func (v *volumeFlags) request(command *cobra.Command) (request api.HoldRequest, 
 		if len(options) > 0 && options[0] != "ro" && options[0] != "rw" || len(options) > 1 {
 			return request, nil, usageErrorf("--volume %q: after the path, there can only be :ro", text)
 		}
-		request.Volumes = append(request.Volumes, api.HoldVolume{Claim: claim, ReadOnly: len(options) > 0 && options[0] == "ro"})
+		request.Volumes = append(request.Volumes, api.HoldVolume{Claim: claim, ReadOnly: len(options) > 0 &&
+			options[0] == "ro"})
 		targets = append(targets, target)
 	}
 	for _, text := range v.inline {

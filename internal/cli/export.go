@@ -19,11 +19,11 @@ import (
 
 const exportHelp = `Write the manifests with which a cluster adopts claims of a host: a
 PersistentVolume, bound beforehand, and a claim of the same name for each. The
-driver and the volume's handle stay what they are, so no data are moved.
+driver and the volume's handle stay the same, so no data are moved.
 
-The volumes are marked Retain, so that nothing that happens to the new claims
-deletes data. What cannot move, and what must be done by hand, is written to standard
-error. Secrets are not exported: a host never returns them.
+The volumes are marked Retain, so that the deletion of a new claim does not delete
+data. Objects that cannot move, and the steps to do by hand, are written to
+standard error. Secrets are not exported: a host never returns them.
 
 The host keeps its own objects. Let only one of the two use a volume.`
 
@@ -51,8 +51,10 @@ func newExportCommand() *cobra.Command {
 	f.host.bindNamespace(flags)
 	flags.BoolVar(&f.all, "all", false, "export the claims of all namespaces")
 	flags.StringVarP(&f.output, "output-file", "o", "-", "`FILE` to write, - for standard output")
-	flags.StringVar(&f.options.NodeName, "node-name", "", "`NAME` of the cluster's node that this machine becomes: without it, volumes on this machine are not exported")
-	flags.BoolVar(&f.options.Classes, "classes", false, "export the CSIDriver objects and classes that the volumes name, too")
+	flags.StringVar(&f.options.NodeName, "node-name", "",
+		"`NAME` of the cluster's node that this machine becomes: without it, volumes on this machine are not exported")
+	flags.BoolVar(&f.options.Classes, "classes", false,
+		"export the CSIDriver objects and classes that the volumes name, too")
 	flags.BoolVar(&f.options.Snapshots, "snapshots", false, "export the claims' snapshots, too")
 	f.host.completeFlags(command)
 	command.ValidArgsFunction = f.host.completeNamed("pvc")

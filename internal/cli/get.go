@@ -60,7 +60,7 @@ func newGetCommand() *cobra.Command {
 	flags.BoolVarP(&c.everywhere, "all-namespaces", "A", false, "objects of every namespace")
 	flags.StringVarP(&c.output, "output", "o", "", "`FORM`: wide, yaml, json or name")
 	flags.StringVarP(&c.selector, "selector", "l", "", "`LABELS` that the objects have, such as app=web,tier!=test")
-	flags.BoolVarP(&c.watch, "watch", "w", false, "go on, and show each change")
+	flags.BoolVarP(&c.watch, "watch", "w", false, "keep running, and show each change")
 	flags.BoolVar(&c.labels, "show-labels", false, "show the labels in a last column")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "show no headers")
 	c.completeFlags(command)
@@ -125,8 +125,8 @@ func (c *getConfig) options() api.ListOptions {
 	return api.ListOptions{Namespace: c.namespace, LabelSelector: c.selector}
 }
 
-// read reads what is chosen. What is there is returned with the error about
-// what is not.
+// read reads the selected objects. It returns those that exist together with the error
+// about missing ones.
 func (c *getConfig) read(ctx context.Context, client *api.Client, chosen selection) ([]store.Object, error) {
 	if len(chosen.names) == 0 {
 		listed, err := client.List(ctx, chosen.kind, c.options())

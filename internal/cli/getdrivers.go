@@ -56,7 +56,7 @@ func chooseDrivers(drivers []api.Driver, names []string) ([]api.Driver, error) {
 
 func (c *getConfig) drivers(command *cobra.Command, names []string) error {
 	if c.watch || c.selector != "" || c.output == outputName {
-		return usageErrorf("drivers are no objects: -w, -l and -o name do not go with them")
+		return usageErrorf("drivers are not objects: -w, -l and -o name cannot be used with them")
 	}
 	client := c.dial()
 	defer client.Close()
@@ -121,7 +121,7 @@ func driverRows(driver api.Driver, wide bool, now time.Time) [][]string {
 	return rows
 }
 
-// shownName is what a driver is called: a file that is refused has no other name.
+// shownName is a driver's name, or its file's if the file is refused.
 func shownName(driver api.Driver) string {
 	if driver.Name == "" && driver.Unit != nil {
 		return driver.Unit.File

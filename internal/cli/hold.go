@@ -14,11 +14,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 )
 
-const holdHelp = `Have volumes appear at directories of this machine until 'holdfast release NAME'.
+const holdHelp = `Mount volumes at directories of this machine until 'holdfast release NAME'.
 
 The directories must exist and be empty. Every process on the machine sees the
-volumes there, also after a restart of the host and after a reboot. The same
-hold again does nothing. 'holdfast get pods' shows it as a pod.`
+volumes there, also after a restart of the host and after a reboot. Repeating
+the same hold changes nothing. 'holdfast get pods' shows it as a pod.`
 
 // holdConfig are the flags of hold and release.
 type holdConfig struct {
@@ -42,7 +42,8 @@ func newHoldCommand() *cobra.Command {
 	c.hostClient.bind(flags)
 	c.bindNamespace(flags)
 	c.volumeFlags.bind(flags)
-	flags.BoolVar(&c.untilReboot, "until-reboot", false, "end the hold with this boot, instead of bringing it back after one")
+	flags.BoolVar(&c.untilReboot, "until-reboot", false,
+		"end the hold with this boot, instead of bringing it back after one")
 	c.completeFlags(command)
 	return command
 }
@@ -59,7 +60,8 @@ func newReleaseCommand() *cobra.Command {
 	flags := command.Flags()
 	c.hostClient.bind(flags)
 	c.bindNamespace(flags)
-	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait until they are taken away; the host continues after it")
+	flags.DurationVar(&c.timeout, "timeout", time.Minute,
+		"how long to wait until they are taken away; the host continues after it")
 	flags.BoolVar(&c.ignore, "ignore-not-found", false, "do not fail for a hold that does not exist")
 	c.completeFlags(command)
 	return command
@@ -92,7 +94,8 @@ func (c *holdConfig) release(command *cobra.Command, name string) error {
 	}
 	client := c.dial()
 	defer client.Close()
-	err := client.Release(command.Context(), api.ReleaseRequest{Namespace: c.namespace, Name: name}, int64(c.timeout/time.Second))
+	err := client.Release(command.Context(), api.ReleaseRequest{Namespace: c.namespace, Name: name},
+		int64(c.timeout/time.Second))
 	if c.ignore && errors.Is(err, api.ErrNotFound) {
 		return nil
 	}
@@ -135,8 +138,8 @@ func newSystemdCommand() *cobra.Command {
 	return command
 }
 
-// print writes the drop-in. Holding is idempotent, so that a unit that was
-// killed starts again on what is still held.
+// print writes the drop-in. Holding is idempotent, so that a unit that was killed
+// starts again with the volumes that it still holds.
 func (c *unitConfig) print(command *cobra.Command) error {
 	stem, kind, found := strings.Cut(c.unit, ".")
 	if !found || stem == "" || strings.ContainsAny(c.unit, "/ \t\n") {

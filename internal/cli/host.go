@@ -18,16 +18,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
-const hostHelp = `Do for this machine what the kubelet and the controllers of a cluster do for CSI:
-serve claims, snapshots and pods from Kubernetes manifests, with any CSI driver.
-'holdfast apply', 'get', 'describe' and 'delete' talk to it.
+const hostHelp = `Serve this machine as the kubelet and the controllers of a cluster do for CSI:
+claims, snapshots and pods from Kubernetes manifests, with any CSI driver.
+'holdfast apply', 'get', 'describe' and 'delete' are its clients.
 
 Drivers are found by their registration sockets in ROOT/plugins_registry, as a
 kubelet finds them, or started from unit files in ROOT/drivers.d. The driver
 local.holdfast.dev is part of this program.
 
-When the host ends, volumes stay mounted and pods go on; the next one takes them
-over. It ends on SIGTERM: calls in flight have 10 s to finish.`
+When the host ends, volumes stay mounted and pods keep running; the next host
+takes them over. It ends on SIGTERM: calls in flight have 10 s to finish.`
 
 // hostConfig are the flags of the command.
 type hostConfig struct {
@@ -54,14 +54,16 @@ func newHostCommand(version string) *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&c.group, "socket-group", "", "`GROUP` whose members may do everything, next to root")
 	flags.StringVar(&c.readGroup, "socket-read-group", "", "`GROUP` whose members may read")
-	flags.StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the 32 bytes that Secrets are encrypted with (default: ROOT/secrets.key, which is made)")
+	flags.StringVar(&c.secretsKey, "secrets-key", "",
+		"`FILE` with the 32 bytes that Secrets are encrypted with (default: ROOT/secrets.key, which is made)")
 	flags.StringVar(&c.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	c.inline.bind(flags)
 	flags.StringVar(&c.volumePlugin, "volume-plugin", "", "`SOCKET` for Docker and Podman, such as /run/docker/plugins/holdfast.sock: claims are their volumes (default: none)")
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
-	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c), newHostBackupsCommand(&c), newHostRestoreCommand(&c), newHostInitCommand(&c))
+	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c), newHostBackupsCommand(&c),
+		newHostRestoreCommand(&c), newHostInitCommand(&c))
 	return command
 }
 
@@ -103,8 +105,9 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, 
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey,
-		Rest:     func() { giveBack(logger) },
-		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: c.local.remains}},
+		Rest: func() { releaseMemory(logger) },
+		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor,
+			Remains: c.local.remains}},
 	}
 	if c.local.pool != "" {
 		options.Private = []string{c.local.pool}

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// remains describes what an earlier host made in the pool of the local driver.
+// remains describes the volumes of an earlier host in the pool of the local driver.
 func (l localConfig) remains(root string) (string, error) {
 	pool := l.pool
 	if pool == "" {
@@ -29,7 +29,8 @@ func (l localConfig) remains(root string) (string, error) {
 }
 
 func (c *hostConfig) bindSecretsKey(command *cobra.Command) {
-	command.Flags().StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the key of the Secrets, if the host was given one (default: ROOT/secrets.key)")
+	command.Flags().StringVar(&c.secretsKey, "secrets-key", "",
+		"`FILE` with the key of the Secrets, if the host was given one (default: ROOT/secrets.key)")
 }
 
 func newHostBackupsCommand(c *hostConfig) *cobra.Command {
@@ -57,7 +58,7 @@ starts, when it ends, and every hour in which something changed.`,
 
 func printGenerations(out io.Writer, generations []store.Generation) error {
 	if len(generations) == 0 {
-		_, err := fmt.Fprintln(out, "there is no backup")
+		_, err := fmt.Fprintln(out, "no backups found")
 		return err
 	}
 	rows := [][]string{{"NAME", "TAKEN", "VERSION", "CLAIMS", "PODS", "STATE"}}
@@ -108,7 +109,7 @@ ended, and a volume that was made since stays in its storage without a claim.`,
 func newHostInitCommand(c *hostConfig) *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
-		Short: "Make an empty store next to what an earlier host left",
+		Short: "Make an empty store although an earlier host's volumes exist",
 		Long: `Replace ROOT/host.db, if there is one, by an empty store; the replaced file is kept
 under another name. A host makes its store when it starts: this command is for one that
 refuses to, because an earlier host left pods, mounts or volumes.
@@ -122,7 +123,7 @@ storage.`,
 			if err != nil {
 				return err
 			}
-			replaced, err := store.StartAnew(root, store.Options{}, time.Now())
+			replaced, err := store.Reset(root, store.Options{}, time.Now())
 			if err != nil {
 				return err
 			}

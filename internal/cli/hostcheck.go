@@ -71,7 +71,7 @@ func printRecords(out io.Writer, records map[string]int) error {
 func newHostRepairCommand(c *hostConfig) *cobra.Command {
 	return &cobra.Command{
 		Use:   "repair",
-		Short: "Make a new store of what can be read of a damaged one",
+		Short: "Make a new store from the readable records of a damaged one",
 		Long: `Replace ROOT/host.db by a store with every record that can still be read. The
 damaged file is kept next to it, and so are the bytes of records that make no
 sense. The host must not run.
@@ -114,7 +114,7 @@ func printRepaired(out io.Writer, repaired *store.Repaired) error {
 		}
 	}
 	if repaired.Unread != "" {
-		_, err := fmt.Fprintf(out, "what does not decode is in %s\n", repaired.Unread)
+		_, err := fmt.Fprintf(out, "records that do not decode are in %s\n", repaired.Unread)
 		return err
 	}
 	return nil

@@ -29,7 +29,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// testHost is a server over a real store; what a host would do, the test does.
+// testHost is a server over a real store; the test acts for the host.
 type testHost struct {
 	api.Host
 	root    string
@@ -196,7 +196,7 @@ func TestGet_showsTables(t *testing.T) {
 		{"delete pods web -f x", 2, "", "not both"},
 		{"apply", 2, "", "-f FILE is not given"},
 		{"apply -f /does/not/exist", 1, "", "read the manifest"},
-		{"apply -f - --dry-run --wait", 2, "", "--dry-run makes nothing"},
+		{"apply -f - --dry-run --wait", 2, "", "--wait cannot be used with --dry-run"},
 	}
 	for _, c := range cases {
 		t.Run(c.arguments, func(t *testing.T) {
@@ -435,7 +435,7 @@ func TestDelete_waitsUntilTheObjectsAreGone(t *testing.T) {
 	expect(t, "stdout", stdout, "pod \"web\" deleted\npersistentvolumeclaim \"data\" deleted\n")
 	stderr = strings.Replace(stderr, "persistentvolumeclaim \"data\": Pod \"default/web\" uses it\n", "", 1) // if it takes long
 	expect(t, "stderr", stderr, "holdfast: storageclasses \"fast\" not found\n")
-	expect(t, "what was asked", strings.Join(asked, ", "), "Pod default/web, PersistentVolumeClaim default/data, StorageClass fast")
+	expect(t, "subjects", strings.Join(asked, ", "), "Pod default/web, PersistentVolumeClaim default/data, StorageClass fast")
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}

@@ -42,15 +42,22 @@ type kubeFlags struct {
 
 func (k *kubeFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&k.kubeconfig, "kubeconfig", "", "`FILE` with the way to the API server (default: that of the pod)")
-	flags.StringVar(&k.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "`NAMESPACE` of this process's own objects (default $POD_NAMESPACE, or the pod's)")
-	flags.StringVar(&k.intents, "intents-namespace", "", "`NAMESPACE` of the intents, which holds nothing else (default: that of --namespace)")
+	flags.StringVar(&k.namespace, "namespace", os.Getenv("POD_NAMESPACE"),
+		"`NAMESPACE` of this process's own objects (default $POD_NAMESPACE, or the pod's)")
+	flags.StringVar(&k.intents, "intents-namespace", "",
+		"`NAMESPACE` of the intents alone (default: that of --namespace)")
 	flags.StringVar(&k.pod, "pod-name", os.Getenv("POD_NAME"), "`NAME` of this process's pod (default $POD_NAME)")
-	flags.StringVar(&k.podUID, "pod-uid", os.Getenv("POD_UID"), "`UID` of this process's pod (default $POD_UID); with it a restarted container takes its lease up at once")
-	flags.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"), "`NAME` of this process's Node object (default $NODE_NAME)")
-	flags.StringSliceVar(&k.roles, "controllers", nil, "controllers to run, as far as the driver can: "+roleNames()+" (default: all)")
-	flags.BoolVar(&k.elect, "leader-election", true, "let one of several processes act, chosen by a lease; not used where each node acts for itself")
+	flags.StringVar(&k.podUID, "pod-uid", os.Getenv("POD_UID"),
+		"`UID` of this process's pod (default $POD_UID); with it a restarted container takes its lease up at once")
+	flags.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"),
+		"`NAME` of this process's Node object (default $NODE_NAME)")
+	flags.StringSliceVar(&k.roles, "controllers", nil,
+		"controllers to run, as far as the driver can: "+roleNames()+" (default: all)")
+	flags.BoolVar(&k.elect, "leader-election", true,
+		"let one of several processes act, chosen by a lease; not used where each node acts for itself")
 	flags.IntVar(&k.workers, "worker-threads", work.DefaultWorkers, "items of one kind in progress at most")
-	flags.DurationVar(&k.retryStart, "retry-interval-start", work.DefaultRetryStart, "first pause after a failure; it doubles each time")
+	flags.DurationVar(&k.retryStart, "retry-interval-start", work.DefaultRetryStart,
+		"first pause after a failure; it doubles each time")
 	flags.DurationVar(&k.retryMax, "retry-interval-max", work.DefaultRetryMax, "longest pause after a failure")
 	flags.DurationVar(&k.timeout, "timeout", cluster.DefaultTimeout, "longest time for one call of the driver")
 	k.tuning.Bind(flags)
@@ -65,7 +72,7 @@ func roleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// kubeParts are what the controllers take from the process they run in.
+// kubeParts are the parts of the process that the controllers use.
 type kubeParts struct {
 	version    string
 	client     *csiclient.Client
@@ -101,7 +108,8 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	}
 	k.leaseOf(p.node)
 	controllers, err := kube.New(kube.Options{
-		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents, Pod: k.pod, Wanted: desired,
+		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents,
+		Pod: k.pod, Wanted: desired,
 		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Workers: k.workers,
 		Retry: work.Retry{Start: k.retryStart, Max: k.retryMax}, Timeout: k.timeout,
 		Logger: p.logger, Registerer: p.registerer, Failpoints: p.points,
@@ -112,9 +120,9 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	return controllers, nil
 }
 
-// check refuses what would show only in the middle of the work: calls that end
-// before they begin, volumes whose name no object can have, a lease that others
-// may take while it is renewed (client-go's rules for its times).
+// check refuses settings whose effect would show only in the middle of the work: calls
+// that end before they begin, volumes whose name no object can have, a lease that
+// others may take while it is renewed (client-go's rules for its times).
 func (k *kubeFlags) check() error {
 	switch l := k.lease; {
 	case k.timeout <= 0:
@@ -122,13 +130,15 @@ func (k *kubeFlags) check() error {
 	case k.retryStart > k.retryMax:
 		return usageErrorf("--retry-interval-start: %v is above --retry-interval-max, %v", k.retryStart, k.retryMax)
 	case k.elect && l.Duration.Truncate(time.Second) <= l.RenewDeadline: // a Lease has whole seconds
-		return usageErrorf("--leader-election-lease-duration: %v is not above --leader-election-renew-deadline, %v", l.Duration, l.RenewDeadline)
+		return usageErrorf("--leader-election-lease-duration: %v is not above --leader-election-renew-deadline, %v",
+			l.Duration, l.RenewDeadline)
 	case k.elect && float64(l.RenewDeadline) <= lease.JitterFactor*float64(l.RetryPeriod):
 		return usageErrorf("--leader-election-renew-deadline: %v is not above %v times --leader-election-retry-period, %v",
 			l.RenewDeadline, lease.JitterFactor, l.RetryPeriod)
 	}
 	name := k.tuning.VolumeNamePrefix + "-" + string(uuid.NewUUID())
-	if problems := validation.IsDNS1123Subdomain(name); k.tuning.VolumeNamePrefix != "" && (len(problems) > 0 || len(name) > longestVolumeName) {
+	if problems := validation.IsDNS1123Subdomain(name); k.tuning.VolumeNamePrefix != "" &&
+		(len(problems) > 0 || len(name) > longestVolumeName) {
 		return usageErrorf("--volume-name-prefix: %q cannot begin the name of a volume: use at most %d lower case letters, digits, '-' and '.'",
 			k.tuning.VolumeNamePrefix, longestVolumeName-len(name)+len(k.tuning.VolumeNamePrefix))
 	}

@@ -13,7 +13,7 @@ func newLogsCommand() *cobra.Command {
 	request := api.LogRequest{}
 	command := &cobra.Command{
 		Use:   "logs POD",
-		Short: "Show what a pod's containers wrote",
+		Short: "Show the output of a pod's containers",
 		Example: `  holdfast logs web
   holdfast logs web -c proxy -f`,
 		Args: one("which pod"),
@@ -33,7 +33,7 @@ func newLogsCommand() *cobra.Command {
 	c.bind(flags)
 	c.bindNamespace(flags)
 	flags.StringVarP(&request.Container, "container", "c", "", "`NAME` of the container, if the pod has several")
-	flags.BoolVarP(&request.Follow, "follow", "f", false, "go on until the container ends")
+	flags.BoolVarP(&request.Follow, "follow", "f", false, "keep running until the container ends")
 	flags.BoolVarP(&request.Previous, "previous", "p", false, "of the run before the last restart")
 	c.completeFlags(command)
 	flags.Int64Var(&request.Tail, "tail", -1, "only the last `LINES`; -1: all")

@@ -6,10 +6,10 @@ import (
 	"runtime/debug"
 )
 
-// gcPercent is how far the heap grows over what is live before it is collected;
-// Go's own is 100. Nearly all of this heap are caches, which change seldom, in a
-// process that allocates little and that every node pays for: more collections
-// cost some hundredths of a core in a storm and nothing when idle.
+// gcPercent is the growth of the heap, in percent of the live heap, that starts a
+// collection; Go's default is 100. Nearly all of this heap are caches, which change
+// seldom, in a process that allocates little and that every node pays for: more
+// collections cost some hundredths of a core in a storm and nothing when idle.
 const gcPercent = 50
 
 // limitHeap makes the process small, unless GOGC says how it is to be.
@@ -32,8 +32,8 @@ func growHeap() {
 	}
 }
 
-// giveBack returns memory to the system that a burst of work, or the start, needed.
-func giveBack(logger *slog.Logger) {
+// releaseMemory returns memory to the system that a burst of work, or the start, needed.
+func releaseMemory(logger *slog.Logger) {
 	debug.FreeOSMemory()
 	if err := releaseFilePages(); err != nil {
 		logger.Debug("pages of the program's file stay resident", "error", err)

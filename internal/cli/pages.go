@@ -34,7 +34,7 @@ type pages struct {
 	lease        func() error // lease.State.Check; nil when the process asks for none
 }
 
-// controlled adds what the controllers report; timeout is that of one call of the
+// controlled adds the controllers' metrics and health; timeout bounds one call of the
 // driver.
 func (p *pages) controlled(controllers interface {
 	Describe() (words string, err error)
@@ -55,7 +55,8 @@ func (p *pages) electing(state *lease.State) {
 // page is what telemetry serves.
 func (p *pages) page() telemetry.Page {
 	health := live.New(live.Options{Probe: p.probe, ProbeTimeout: p.probeTimeout, Facts: p.facts, Vitals: p.vitals})
-	return telemetry.Page{Address: p.address, TLS: p.tls, Gatherer: p.registry, Logger: p.logger, Handlers: health.Handlers(p.lease)}
+	return telemetry.Page{Address: p.address, TLS: p.tls, Gatherer: p.registry, Logger: p.logger,
+		Handlers: health.Handlers(p.lease)}
 }
 
 // driverPage is the address of livenessprobe, for the driver's own container:

@@ -17,7 +17,7 @@ func page(t *testing.T, p *pages, path string) (code int, body string) {
 	t.Helper()
 	handler, found := p.page().Handlers[path]
 	if !found {
-		t.Fatalf("there is no page %s", path)
+		t.Fatalf("page %s does not exist", path)
 	}
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))

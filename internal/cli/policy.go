@@ -12,15 +12,15 @@ const webhookHelp = `Serve an admission webhook that decides which pods may have
 and, with --inline, which CSI volumes a pod may have inline.
 
 A pod may have a pipe when its service account is allowed by --allow, when it is a
-HostProcess pod, or when it says privileged in all its containers with spec.os
-unset. Paths that could be such a pipe, but are not written \\.\pipe\NAME, are
+HostProcess pod, or when all its containers are privileged and spec.os
+is unset. Paths that could be such a pipe, but are not written \\.\pipe\NAME, are
 rejected for every pod, and so are PersistentVolumes with one.
 
 Inline volumes: namespaces list the drivers that their pods may use in the
 annotations inline.policy.holdfast.dev/enforce, /warn and /audit, names with
 commas between them or *; --inline-enforce and so on are for those without.
-Profiles of drivers are compared with Pod Security levels, attributes may not
-pose as the kubelet's, and drivers may ask for read-only volumes. The webhook
+Profiles of drivers are compared with Pod Security levels, attributes with the
+kubelet's keys are rejected, and drivers may demand read-only volumes. The webhook
 reads namespaces and CSIDrivers from the API server.
 
 Clusters of Kubernetes 1.30 and later can have the same rules without a server:

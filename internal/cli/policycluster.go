@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// policyCluster is what rules read next to an object, from caches. What these lack
-// is read from the API server: it may have been created a moment ago.
+// policyCluster reads the objects that rules need, from caches. An object that a cache
+// lacks is read from the API server, since it may have been created since.
 type policyCluster struct {
 	core       api.Kubernetes
 	namespaces *cluster.Store[*corev1.Namespace]

@@ -49,7 +49,7 @@ func (c *inlineConfig) bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.setReadOnly, "inline-set-read-only", false, "make inline volumes read-only whose drivers ask for it (label "+inline.ReadOnlyLabel+"), instead of refusing the pod")
 }
 
-// set has a host ask the rules; what is audited goes to its log.
+// set makes a host apply the rules, with audited violations in its log.
 func (c *inlineConfig) set(options *host.Options) error {
 	logger := options.Logger
 	rules, err := c.rules(func(f inline.Finding) {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
-// redrawEvery is how often a live display shows how long a step takes.
+// redrawEvery is the interval of drawing a live display.
 const redrawEvery = 100 * time.Millisecond
 
 // progress shows the steps of volumes: on a terminal one line per volume that

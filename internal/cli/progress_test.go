@@ -25,8 +25,7 @@ func TestProgress_oneLinePerStepWithoutATerminal(t *testing.T) {
 	}
 }
 
-// screen is what a terminal shows after what was written to it, as far as the
-// display uses its sequences.
+// screen is a terminal, with the sequences that the display uses.
 func screen(t *testing.T, written string) []string {
 	t.Helper()
 	var lines []string

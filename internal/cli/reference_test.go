@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestReference_namesEveryFlagOfTheDriver keeps docs/reference whole: the flags
-// of the Kubernetes controllers have a page of their own.
+// TestReference_namesEveryFlagOfTheDriver keeps docs/reference whole: the flags of the
+// Kubernetes controllers have a separate page.
 func TestReference_namesEveryFlagOfTheDriver(t *testing.T) {
 	pages := map[string]string{}
 	for _, name := range []string{"driver.md", "kubernetes.md"} {

@@ -14,7 +14,7 @@ func TestReleaseFilePages_takesThePagesOut(t *testing.T) {
 	after := resident(t)
 	t.Logf("resident pages of files: %s, then %s", before, after)
 	if before == after {
-		t.Error("nothing was given back")
+		t.Error("no memory was released")
 	}
 	// The kernel loads pages again when they are needed: this code has just run.
 	if err := releaseFilePages(); err != nil {

@@ -1,6 +1,6 @@
 // Package cli is the command line of holdfast: one file per command, each
 // turning flags into the options of the package that does the work. It wires
-// constructors together and has no logic of its own.
+// constructors together and has no logic itself.
 package cli
 
 import (
@@ -25,7 +25,7 @@ type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the fault.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 func usageErrorf(format string, arguments ...any) error {
@@ -43,7 +43,7 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Code)
 func NewRoot(stamped string) *cobra.Command {
 	root := &cobra.Command{
 		Use:                        "holdfast",
-		Short:                      "Give a workload its volume, and do not let go of the data",
+		Short:                      "Give workloads their volumes, and keep the data safe",
 		Args:                       unknownCommand,
 		SilenceUsage:               true,
 		SilenceErrors:              true,
@@ -53,7 +53,8 @@ func NewRoot(stamped string) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
 	version := versionOrBuild(stamped)
 	root.AddCommand(newDriverCommand(version), newCSICommand(), newWhyCommand(), newExportCommand(), newSidecarsCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version), newWorkloadCommand(), newPolicyCommand(), newVersionCommand(version))
-	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(), newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand())
+	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
+		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand())
 	return root
 }
 
@@ -93,21 +94,21 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// one is the check of commands with one argument, which say what it is.
+// one is the check of commands with one argument, which name it.
 func one(missing string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, given []string) error {
 		switch {
 		case len(given) == 0:
 			return usageErrorf("say %s", missing)
 		case len(given) > 1:
-			return usageErrorf("say one thing only: what is %q?", given[1])
+			return usageErrorf("one argument expected: unexpected %q", given[1])
 		}
 		return nil
 	}
 }
 
-// unknownCommand is the root's check: whatever is left over there was meant to
-// be the name of a subcommand.
+// unknownCommand is the root's check: a remaining argument was meant as the name of a
+// subcommand.
 func unknownCommand(command *cobra.Command, given []string) error {
 	if len(given) == 0 {
 		return nil

@@ -39,7 +39,7 @@ func TestRun_exitCodes(t *testing.T) {
 		{"driver with a certificate for no page", []string{"driver", "--backend=local", "--metrics-cert-file=/x", "--metrics-key-file=/y"}, 2, "--metrics-address"},
 		{"driver with an unknown log level", []string{"driver", "--backend=local", "--log-level=loud"}, 2, `log level "loud"`},
 		{"driver on a pool that cannot be", []string{"driver", "--backend=local", "--pool=/proc/pool"}, 1, "open the pool /proc/pool"},
-		{"driver with the host of another system", []string{"driver", "--backend=ebs", "--windows-host=proxy"}, 2, "no Windows node"},
+		{"driver with the host of another system", []string{"driver", "--backend=ebs", "--windows-host=proxy"}, 2, "not a Windows node"},
 		{"driver with a host that is none", []string{"driver", "--backend=ebs", "--windows-host=pipe"}, 2, "none of auto, proxy, native"},
 		{"surplus argument", []string{"version", "now"}, 2, "See 'holdfast version --help'."},
 	}

@@ -28,16 +28,15 @@ import (
 
 const defaultRoot = "/var/lib/holdfast"
 
-const runHelp = `Make the volumes that Kubernetes manifests ask for, run their pods as processes
-of this machine with the volumes at their mount paths, and take the volumes
-away from them again. Claims and their data stay until --delete.
+const runHelp = `Make the volumes of Kubernetes manifests, run their pods as processes of this
+machine with the volumes at their mount paths, and unmount the volumes. Claims and their data stay until --delete.
 
 A container's image is not used: its command must exist on this machine. The
 exit code is that of the first container that failed. Fields without a meaning
 on one machine are reported; fields that cannot be honoured are errors.
 
-If a host serves the root ('holdfast host'), it brings the volumes, and the pods
-are shown by 'holdfast get pods' for as long as they run.
+If a host serves the root ('holdfast host'), it makes and mounts the volumes, and
+'holdfast get pods' shows the pods for as long as they run.
 
 Drivers are found by their registration sockets in ROOT/plugins_registry, as a
 kubelet finds them. The driver local.holdfast.dev is part of this program.`
@@ -76,7 +75,7 @@ func newRunCommand(version string) *cobra.Command {
 	return command
 }
 
-// newWorkloadCommand is what a container's first process is (workload.Run).
+// newWorkloadCommand is the command of a container's first process (workload.Run).
 func newWorkloadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: workload.ChildCommand, Hidden: true, DisableFlagParsing: true,
@@ -105,9 +104,10 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 		if err != nil {
 			return err
 		}
-		return c.execute(ctx, &host.Attached{Client: client, Root: root, AwaitGone: func(ctx context.Context, kind store.Kind, namespace, name string) error {
-			return awaitGone(ctx, client, named{kind: kind, namespace: namespace, name: name})
-		}}, files, objects, progress, command)
+		return c.execute(ctx, &host.Attached{Client: client, Root: root,
+			AwaitGone: func(ctx context.Context, kind store.Kind, namespace, name string) error {
+				return awaitGone(ctx, client, named{kind: kind, namespace: namespace, name: name})
+			}}, files, objects, progress, command)
 	} // for any reason: if another process has it, the store reports that
 	opened, err := c.open(ctx, progress)
 	if err != nil {
@@ -119,7 +119,7 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 	})
 }
 
-// read decodes the manifests; nothing was touched so far.
+// read decodes the manifests, before the run changes anything.
 func (c runConfig) read(stdin io.Reader) ([]manifest.File, *manifest.Objects, error) {
 	if len(c.files) == 0 {
 		return nil, nil, usageErrorf("-f FILE is not given")
@@ -174,10 +174,11 @@ func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, er
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
 	options := host.Options{
 		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
-		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: d.local.remains}},
+		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor,
+			Remains: d.local.remains}},
 		Rest: func() {
 			limitHeap()
-			giveBack(logger)
+			releaseMemory(logger)
 		},
 	}
 	if c.local.pool != "" {
@@ -194,7 +195,7 @@ func (c driverConfig) serveFor(ctx context.Context, sockets host.Sockets) error 
 	c.kubeletDir = sockets.Root
 	c.endpoint = "unix://" + sockets.CSI
 	c.registrationDir = filepath.Dir(sockets.Registration)
-	c.registrationCalm = time.Minute // a host that does nothing is woken by nothing
+	c.registrationCheck = time.Minute // an idle host must not wake
 	if c.local.pool == "" {
 		c.local.pool = filepath.Join(sockets.Root, "pool")
 	}
@@ -205,7 +206,7 @@ func (c driverConfig) serveFor(ctx context.Context, sockets host.Sockets) error 
 	return process.Run(ctx)
 }
 
-// localDriverObject is what a cluster has for the local driver.
+// localDriverObject is the CSIDriver of the local driver in a cluster.
 func localDriverObject() *storagev1.CSIDriver {
 	attach, podInfo := false, true
 	policy := storagev1.FileFSGroupPolicy
@@ -214,7 +215,8 @@ func localDriverObject() *storagev1.CSIDriver {
 		ObjectMeta: metav1.ObjectMeta{Name: localDriverName},
 		Spec: storagev1.CSIDriverSpec{
 			AttachRequired: &attach, PodInfoOnMount: &podInfo, FSGroupPolicy: &policy,
-			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral},
+			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent,
+				storagev1.VolumeLifecycleEphemeral},
 		},
 	}
 }

@@ -42,9 +42,9 @@ func (ids) GenerateUniqueValidVolumeID() string {
 	return "vol-" + hex.EncodeToString(random[:])
 }
 
-// notAnnounced are the specs that csi-sanity skips because of what the local
-// backend does not announce (attachment, topology of snapshots), and one that
-// csi-test 5.6.0 itself has pending. Any other skip is a failure.
+// notAnnounced are the specs that csi-sanity skips because the local backend does not
+// announce a capability (attachment, topology of snapshots), and one that csi-test
+// 5.6.0 itself has pending. Any other skip is a failure.
 func notAnnounced() []string {
 	const controller = "Controller Service [Controller Server] "
 	return []string{
@@ -104,7 +104,7 @@ func TestSanity(t *testing.T) {
 			}
 		}
 	}
-	ginkgo.ReportAfterSuite("what was skipped", func(report ginkgo.Report) {
+	ginkgo.ReportAfterSuite("skipped specs", func(report ginkgo.Report) {
 		for _, spec := range report.SpecReports.WithState(types.SpecStateSkipped | types.SpecStatePending) {
 			skipped = append(skipped, spec.FullText())
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
-// meetingPause is how often a driver's socket is tried at the start.
-const meetingPause = time.Second
+// handshakePause is the interval of dialling a driver's socket at the start.
+const handshakePause = time.Second
 
 const sidecarsName = "sidecars"
 
@@ -22,14 +22,14 @@ const sidecarsHelp = `Serve Kubernetes for a CSI driver of another vendor.
 
 One process in place of external-provisioner, external-attacher,
 external-resizer, csi-snapshotter, external-health-monitor,
-node-driver-registrar and livenessprobe. It waits for the driver's socket for as
-long as it takes, and plays the roles that the driver is able to serve.
+node-driver-registrar and livenessprobe. It waits for the driver's socket without
+a time limit, and runs the controllers for the driver's capabilities.
 
-With --controllers=none it registers the driver with the kubelet and no more, for
-the pods of a driver whose controllers run elsewhere. That needs no API server.
+With --controllers=none it only registers the driver with the kubelet, for the
+pods of a driver whose controllers run elsewhere. That needs no API server.
 
-Flags of those sidecars are understood: where Holdfast has the same setting they
-set it, and else they are ignored with a warning.`
+It accepts the flags of those sidecars: a flag sets the same setting of Holdfast,
+or is ignored with a warning.`
 
 // sidecarsFlags are the flags of the command sidecars.
 type sidecarsFlags struct {
@@ -56,12 +56,18 @@ func newSidecarsCommand(version string) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.address, "csi-address", "/run/csi/socket", "the driver's `SOCKET`")
-	flags.BoolVar(&f.nodeDeployment, "node-deployment", false, "act for the volumes of this node only; each node has its own process then")
-	flags.StringVar(&f.registrationDir, "registration-dir", "", "`DIRECTORY` in which to register the driver with the kubelet (default: do not)")
-	flags.StringVar(&f.registrationPath, "kubelet-registration-path", "", "`PATH` of the driver's socket as the kubelet sees it (default: that of --csi-address)")
-	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
-	flags.StringVar(&f.driverAddress, "driver-health-address", "", "`[HOST]:PORT` whose /healthz is the driver's own, for the liveness probe of its container (default: none)")
-	flags.DurationVar(&f.probeTimeout, "probe-timeout", live.DefaultProbeTimeout, "how long the driver may take to answer that it is ready")
+	flags.BoolVar(&f.nodeDeployment, "node-deployment", false,
+		"act for the volumes of this node only; each node has its own process then")
+	flags.StringVar(&f.registrationDir, "registration-dir", "",
+		"`DIRECTORY` in which to register the driver with the kubelet (default: do not)")
+	flags.StringVar(&f.registrationPath, "kubelet-registration-path", "",
+		"`PATH` of the driver's socket as the kubelet sees it (default: that of --csi-address)")
+	flags.StringVar(&f.metricsAddress, "metrics-address", "",
+		"`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
+	flags.StringVar(&f.driverAddress, "driver-health-address", "",
+		"`[HOST]:PORT` whose /healthz is the driver's own, for the liveness probe of its container (default: none)")
+	flags.DurationVar(&f.probeTimeout, "probe-timeout", live.DefaultProbeTimeout,
+		"how long the driver may take to answer that it is ready")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.kube.bind(flags)
@@ -81,7 +87,7 @@ func (f *sidecarsFlags) run(command *cobra.Command, upstream *upstreamflags.Set)
 		return usageErrorf("--node-deployment needs --node-name or $NODE_NAME: the name of this process's Node object")
 	}
 	if f.registersOnly() && f.registrationDir == "" {
-		return usageErrorf("--controllers=%s without --registration-dir leaves nothing to do", noControllers)
+		return usageErrorf("--controllers=%s needs --registration-dir: without both, the process would do nothing", noControllers)
 	}
 	for _, warning := range upstream.Warnings() {
 		f.logger.Warn(warning)

@@ -108,7 +108,7 @@ func (s *sidecarsProcess) driverName(ctx context.Context) string {
 		if !logged {
 			s.flags.logger.InfoContext(ctx, "waiting for the driver", "socket", s.flags.address, "error", err)
 		}
-		if concurrency.Sleep(ctx, meetingPause) != nil {
+		if concurrency.Sleep(ctx, handshakePause) != nil {
 			return ""
 		}
 	}
@@ -132,7 +132,8 @@ func (s *sidecarsProcess) register(ctx context.Context, driver string) error {
 
 func (s *sidecarsProcess) pages() *pages {
 	f := s.flags
-	p := &pages{address: f.metricsAddress, registry: s.registry, logger: f.logger, probe: s.first.Probe, probeTimeout: f.probeTimeout}
+	p := &pages{address: f.metricsAddress, registry: s.registry, logger: f.logger, probe: s.first.Probe,
+		probeTimeout: f.probeTimeout}
 	if f.registrationDir != "" {
 		p.facts = append(p.facts, live.Fact{Name: "registration", Describe: func() (string, error) {
 			return describe(s.registration.Load())

@@ -17,8 +17,8 @@ import (
 // idPause is between two questions of who this machine is.
 const idPause = 5 * time.Second
 
-// checkStartupTaint refuses to remove taints where there is no node, or none
-// that is known.
+// checkStartupTaint refuses to remove taints without the node service, or without a
+// node name.
 func (f driverFlags) checkStartupTaint() error {
 	switch {
 	case !f.removeTaint:

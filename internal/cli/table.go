@@ -34,7 +34,8 @@ func tableKindNamed(name string) (tableKind, bool) {
 	name = strings.ToLower(name)
 	for _, kind := range tableKinds() {
 		resource, single := kind.kind.Resource, strings.ToLower(kind.kind.Kind)
-		names := append([]string{resource, single, resource + "." + kind.kind.Group, single + "." + kind.kind.Group}, kind.short...)
+		names := append([]string{resource, single, resource + "." + kind.kind.Group,
+			single + "." + kind.kind.Group}, kind.short...)
 		for _, known := range names {
 			if name == known {
 				return kind, true
@@ -53,7 +54,7 @@ type tableStyle struct {
 	noHeaders  bool
 }
 
-// table writes rows, each column as wide as what was in it so far.
+// table writes rows, each column as wide as its widest cell so far.
 type table struct {
 	out    io.Writer
 	kind   tableKind
@@ -88,7 +89,8 @@ func (t *table) write(objects []store.Object, now time.Time) error {
 func (t *table) columns() []column {
 	var columns []column
 	if t.style.namespaces && t.kind.kind.Namespaced {
-		columns = append(columns, column{header: "NAMESPACE", cell: func(o store.Object, _ time.Time) string { return o.GetNamespace() }})
+		columns = append(columns, column{header: "NAMESPACE",
+			cell: func(o store.Object, _ time.Time) string { return o.GetNamespace() }})
 	}
 	for _, c := range t.kind.columns {
 		if !c.wide || t.style.wide {
@@ -123,7 +125,8 @@ func (t *table) row(object store.Object, now time.Time) []string {
 	return cells
 }
 
-// printable keeps a cell in its line, and a terminal from what a driver says.
+// printable removes line breaks and control characters, which could reach the terminal
+// from a driver.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -202,7 +205,7 @@ func of[T store.Object](read func(T) string) func(store.Object, time.Time) strin
 	}
 }
 
-// deletedOr is Terminating for what is being deleted.
+// deletedOr returns Terminating for an object that is being deleted.
 func deletedOr(object metav1.Object, status string) string {
 	if object.GetDeletionTimestamp() != nil {
 		return "Terminating"

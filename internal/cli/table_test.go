@@ -138,7 +138,7 @@ LAST SEEN   TYPE      REASON   OBJECT                       SOURCE          MESS
 		t.Run(c.kind, func(t *testing.T) {
 			kind, known := tableKindNamed(c.kind)
 			if !known {
-				t.Fatal("there is no such kind")
+				t.Fatal("the kind does not exist")
 			}
 			var out bytes.Buffer
 			if err := newTable(&out, kind, tableStyle{wide: c.wide}).write(c.objects, now); err != nil {

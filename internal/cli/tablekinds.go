@@ -258,7 +258,8 @@ func lastSeen(o store.Object, now time.Time) string {
 // accessModes are as kubectl shortens them.
 func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	short := map[corev1.PersistentVolumeAccessMode]string{
-		corev1.ReadWriteOnce: "RWO", corev1.ReadOnlyMany: "ROX", corev1.ReadWriteMany: "RWX", corev1.ReadWriteOncePod: "RWOP",
+		corev1.ReadWriteOnce: "RWO", corev1.ReadOnlyMany: "ROX", corev1.ReadWriteMany: "RWX",
+		corev1.ReadWriteOncePod: "RWOP",
 	}
 	var names []string
 	for _, mode := range []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod} {
@@ -284,7 +285,7 @@ func claimOf(volume *corev1.PersistentVolume) string {
 	return store.Key(volume.Spec.ClaimRef.Namespace, volume.Spec.ClaimRef.Name)
 }
 
-// text, or and orUnset read what may not be set.
+// text, or and orUnset read optional fields.
 func text[T ~string](pointer *T) string { return or(pointer, "") }
 
 func orUnset[T ~string](pointer *T) string { return or(pointer, "<unset>") }

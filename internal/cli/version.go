@@ -19,9 +19,9 @@ func newVersionCommand(version string) *cobra.Command {
 	}
 }
 
-// versionOrBuild is the version of this binary: what the build stamped it with,
-// else what the Go toolchain knows of it. It is never empty, since Kubernetes
-// refuses a plugin without vendor_version.
+// versionOrBuild is the version of this binary: that of the build's flag, else the Go
+// toolchain's. It is never empty, because Kubernetes refuses a plugin without
+// vendor_version.
 func versionOrBuild(stamped string) string {
 	if stamped != "" {
 		return stamped

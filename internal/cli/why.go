@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/why"
-	"github.com/holdfast-csi/holdfast/internal/why/onhost"
 )
 
 // The exit codes of why, next to those of every command.
@@ -22,17 +21,17 @@ const (
 	exitStuck = 4
 )
 
-const whyHelp = `Say what a pod, a claim, a volume or a snapshot waits for, since when, which call
-failed how often with which code, and what to do. The first line is the answer.
+const whyHelp = `Explain why a pod, a claim, a volume or a snapshot is not ready: since when, which
+call failed, with its code and count, and the remedy. The first line is the answer.
 
 It asks the running host with the root directory --root, or with --kubeconfig a
 cluster; there the namespace is that of the current context, unless -n names
 another one. A volume is named by its driver's ID (volume/ID) or as PersistentVolume
-(pv/NAME). It reads and changes nothing; of Secrets it only asks whether they
-are there.
+(pv/NAME). It reads and changes nothing; of Secrets it only checks whether they
+exist.
 
-The exit code is 0 if nothing is found that it waits for, 3 if it waits for
-something that may end by itself, and 4 if a person has to act.`
+The exit code is 0 if it finds no reason to wait, 3 if the reason may end by
+itself, and 4 if a person has to act.`
 
 const whyExample = `  holdfast why pvc/data
   holdfast why pod/app -n shop --kubeconfig ~/.kube/config
@@ -48,7 +47,7 @@ func newWhyCommand() *cobra.Command {
 	var f whyFlags
 	command := &cobra.Command{
 		Use:     "why KIND/NAME",
-		Short:   "Say what a volume waits for, and what to do",
+		Short:   "Explain why a volume is not ready, and what to do",
 		Long:    whyHelp,
 		Example: whyExample,
 		Args:    one("what: KIND/NAME, such as pvc/data"),
@@ -62,7 +61,9 @@ func newWhyCommand() *cobra.Command {
 	f.host.completeFlags(command)
 	completeValues(command, "output", []string{formatJSON})
 	named := f.host.completeNamed("pod", "pvc", "pv", "volume", "snapshot")
-	command.ValidArgsFunction = func(command *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
+	command.ValidArgsFunction = func(
+		command *cobra.Command, given []string, begun string,
+	) ([]string, cobra.ShellCompDirective) {
 		if len(given) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -114,7 +115,7 @@ func exitOf(state why.State) error {
 	return nil
 }
 
-// namespace is the one given, or what the current context of the kubeconfig says.
+// namespace is the one given, or that of the kubeconfig's current context.
 func (f *whyFlags) namespace(command *cobra.Command) (string, error) {
 	if f.kubeconfig == "" || command.Flags().Changed("namespace") {
 		return f.host.namespace, nil
@@ -129,7 +130,7 @@ func (f *whyFlags) reader(ctx context.Context) (reader why.Reader, done func(), 
 			client.Close()
 			return nil, nil, fmt.Errorf("%w (a cluster is asked with --kubeconfig FILE)", err)
 		}
-		return onhost.New(client), client.Close, nil
+		return newHostReader(client), client.Close, nil
 	}
 	config, err := cluster.Config(f.kubeconfig)
 	if err != nil {
@@ -147,8 +148,8 @@ func (f *whyFlags) reader(ctx context.Context) (reader why.Reader, done func(), 
 	return why.REST{Base: base.String(), Client: client}, client.CloseIdleConnections, nil
 }
 
-// writeReport shows the answer first, each finding below it, and then what could not
-// be inspected.
+// writeReport shows the answer first, each finding below it, and then the objects that
+// could not be read.
 func writeReport(out io.Writer, report why.Report, now time.Time) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, printable(report.Answer()))

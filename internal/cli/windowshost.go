@@ -20,7 +20,7 @@ const onWindows = runtime.GOOS == "windows"
 
 // The ways of a Windows node to its disks.
 const (
-	// windowsHostProxy goes through csi-proxy's pipe, from a container of its own.
+	// windowsHostProxy uses csi-proxy's pipe, from a container.
 	windowsHostProxy = "proxy"
 	// windowsHostNative does in this process what csi-proxy does: in a HostProcess
 	// container, or as a process of the host.
@@ -36,12 +36,12 @@ func (f *driverFlags) checkWindowsHost(flags *pflag.FlagSet) error {
 	case !slices.Contains(windowsHosts(), f.windowsHost):
 		return usageErrorf("--windows-host: %q is none of %s", f.windowsHost, strings.Join(windowsHosts(), ", "))
 	case !onWindows && flags.Changed("windows-host"):
-		return usageErrorf("--windows-host: this is no Windows node")
+		return usageErrorf("--windows-host: this is not a Windows node")
 	}
 	return nil
 }
 
-// windowsHost is a Windows machine and what is to be closed with it.
+// windowsHost is a Windows machine and the connections to close with it.
 type windowsHost struct {
 	api   api.Host
 	close func() error
@@ -73,9 +73,9 @@ func (d *driverProcess) closeHost() error {
 // containerUsers begins the SIDs of ContainerAdministrator and ContainerUser.
 const containerUsers = "S-1-5-93-"
 
-// automaticHost is native where this process is an administrator of the host
-// itself. A container of its own has a service manager of its own, and an
-// administrator who has all rights there and none on the host's disks.
+// automaticHost is native if this process is an administrator of the host itself. An
+// isolated container has its own service manager and its own administrator, without
+// rights on the host's disks.
 func automaticHost(user string, rights bool) string {
 	if rights && !strings.HasPrefix(user, containerUsers) {
 		return windowsHostNative

@@ -36,9 +36,8 @@ type Source struct {
 type Options struct {
 	// Claims are the keys of the claims to export; empty: all.
 	Claims []string
-	// NodeName is what the node of the cluster is called on which the volumes of
-	// this machine will be: without it, volumes that are bound to this machine
-	// are not exported.
+	// NodeName is the name of the cluster's node on which the volumes of this machine
+	// will be: without it, volumes that are bound to this machine are not exported.
 	NodeName string
 	// Classes adds the CSIDriver objects and classes that the volumes name.
 	Classes bool
@@ -46,13 +45,13 @@ type Options struct {
 	Snapshots bool
 }
 
-// Result is what was built.
+// Result has the manifests, and warnings.
 type Result struct {
 	// Objects are in the order in which they are to be applied.
 	Objects []store.Object
 	// Left are claims that are not exported, each with the reason.
 	Left []string
-	// Warnings are what the user has to see to.
+	// Warnings name the steps that are left to the user.
 	Warnings []string
 }
 
@@ -178,7 +177,7 @@ func (b *builder) affinity(pv *corev1.PersistentVolume) (*corev1.VolumeNodeAffin
 	return moved, nil
 }
 
-// nodeID is what a driver calls this machine.
+// nodeID is a driver's node ID of this machine.
 func (b *builder) nodeID(driver string) string {
 	for _, node := range b.source.Nodes {
 		for _, d := range node.Spec.Drivers {
@@ -195,10 +194,12 @@ func volumeOf(pv *corev1.PersistentVolume, affinity *corev1.VolumeNodeAffinity) 
 	spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	spec.NodeAffinity = affinity
 	// Without a uid: it is bound to the claim of that name, whenever it is made.
-	spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
+	spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
+		Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
 	annotations := map[string]string{claim.ProvisionedByAnnotation: pv.Spec.CSI.Driver}
 	for _, name := range []string{
-		claim.DeletionSecretNameAnnotation, claim.DeletionSecretNamespaceAnnotation, claim.ModifySecretNameAnnotation, claim.ModifySecretNamespaceAnnotation,
+		claim.DeletionSecretNameAnnotation, claim.DeletionSecretNamespaceAnnotation, claim.ModifySecretNameAnnotation,
+		claim.ModifySecretNamespaceAnnotation,
 	} {
 		if value, has := pv.Annotations[name]; has {
 			annotations[name] = value
@@ -217,8 +218,9 @@ func claimOf(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) *co
 	}
 	class := pv.Spec.StorageClassName // "" must be said, or a default class is set
 	return &corev1.PersistentVolumeClaim{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
-		ObjectMeta: metav1.ObjectMeta{Name: pvc.Name, Namespace: pvc.Namespace, Labels: pvc.Labels, Annotations: userAnnotations(pvc.Annotations)},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{Name: pvc.Name, Namespace: pvc.Namespace, Labels: pvc.Labels,
+			Annotations: userAnnotations(pvc.Annotations)},
 		// Not the data source: the data are there.
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: pvc.Spec.AccessModes, VolumeName: pv.Name, StorageClassName: &class, VolumeMode: pvc.Spec.VolumeMode,
@@ -228,7 +230,7 @@ func claimOf(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) *co
 	}
 }
 
-// userAnnotations are those that no controller wrote.
+// userAnnotations returns the annotations without those of controllers.
 func userAnnotations(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	for name, value := range all {

@@ -18,7 +18,8 @@ func (b *builder) namespaces() {
 	for _, pvc := range b.claims {
 		if name := pvc.Namespace; name != manifest.DefaultNamespace && !slices.Contains(done, name) {
 			done = append(done, name)
-			object := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+			object := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+				ObjectMeta: metav1.ObjectMeta{Name: name}}
 			for _, known := range b.source.Namespaces {
 				if known.Name == name {
 					object.Labels = known.Labels
@@ -46,27 +47,31 @@ func (b *builder) classes() {
 	}
 	for _, o := range b.source.Drivers {
 		if desired["driver "+o.Name] {
-			b.objects = append(b.objects, &storagev1.CSIDriver{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"}, ObjectMeta: clean(o.ObjectMeta), Spec: o.Spec})
+			b.objects = append(b.objects, &storagev1.CSIDriver{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1",
+				Kind: "CSIDriver"}, ObjectMeta: clean(o.ObjectMeta), Spec: o.Spec})
 		}
 	}
 	for _, o := range b.source.Classes {
 		if desired["class "+o.Name] {
 			copied := o.DeepCopy()
-			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"}, clean(o.ObjectMeta)
+			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "storage.k8s.io/v1",
+				Kind: "StorageClass"}, clean(o.ObjectMeta)
 			b.objects = append(b.objects, copied)
 		}
 	}
 	for _, o := range b.source.AttributesClasses {
 		if desired["attributes "+o.Name] {
 			copied := o.DeepCopy()
-			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttributesClass"}, clean(o.ObjectMeta)
+			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "storage.k8s.io/v1",
+				Kind: "VolumeAttributesClass"}, clean(o.ObjectMeta)
 			b.objects = append(b.objects, copied)
 		}
 	}
 	for _, o := range b.source.SnapshotClasses {
 		if desired["snapshots "+o.Name] {
 			copied := o.DeepCopy()
-			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshotClass"}, clean(o.ObjectMeta)
+			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1",
+				Kind: "VolumeSnapshotClass"}, clean(o.ObjectMeta)
 			b.objects = append(b.objects, copied)
 		}
 	}
@@ -93,17 +98,23 @@ func (b *builder) snapshots() {
 		}
 		spec := content.Spec
 		b.objects = append(b.objects, &snapshotv1.VolumeSnapshotContent{
-			TypeMeta: metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshotContent"}, ObjectMeta: metav1.ObjectMeta{Name: content.Name},
+			TypeMeta:   metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshotContent"},
+			ObjectMeta: metav1.ObjectMeta{Name: content.Name},
 			Spec: snapshotv1.VolumeSnapshotContentSpec{
-				VolumeSnapshotRef: corev1.ObjectReference{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshot", Namespace: s.Namespace, Name: s.Name},
-				DeletionPolicy:    snapshotv1.VolumeSnapshotContentRetain, Driver: spec.Driver, SourceVolumeMode: spec.SourceVolumeMode,
-				VolumeSnapshotClassName: spec.VolumeSnapshotClassName, Source: snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: content.Status.SnapshotHandle},
+				VolumeSnapshotRef: corev1.ObjectReference{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshot",
+					Namespace: s.Namespace, Name: s.Name},
+				DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain, Driver: spec.Driver,
+				SourceVolumeMode:        spec.SourceVolumeMode,
+				VolumeSnapshotClassName: spec.VolumeSnapshotClassName,
+				Source:                  snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: content.Status.SnapshotHandle},
 			},
 		}, &snapshotv1.VolumeSnapshot{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshot"},
-			ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, Labels: s.Labels, Annotations: userAnnotations(s.Annotations)},
+			TypeMeta: metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshot"},
+			ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, Labels: s.Labels,
+				Annotations: userAnnotations(s.Annotations)},
 			Spec: snapshotv1.VolumeSnapshotSpec{
-				Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: &content.Name}, VolumeSnapshotClassName: s.Spec.VolumeSnapshotClassName,
+				Source:                  snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: &content.Name},
+				VolumeSnapshotClassName: s.Spec.VolumeSnapshotClassName,
 			},
 		})
 	}
@@ -126,10 +137,12 @@ func (b *builder) secrets() {
 	for _, pv := range b.volumes {
 		csi := pv.Spec.CSI
 		for _, ref := range []*corev1.SecretReference{
-			csi.ControllerPublishSecretRef, csi.NodeStageSecretRef, csi.NodePublishSecretRef, csi.ControllerExpandSecretRef, csi.NodeExpandSecretRef,
+			csi.ControllerPublishSecretRef, csi.NodeStageSecretRef, csi.NodePublishSecretRef, csi.ControllerExpandSecretRef,
+			csi.NodeExpandSecretRef,
 		} {
 			if ref != nil {
-				b.warn("volume %s needs the secret %s in namespace %s: make it there first; it is not exported", pv.Name, ref.Name, ref.Namespace)
+				b.warn("volume %s needs the secret %s in namespace %s: make it there first; it is not exported", pv.Name,
+					ref.Name, ref.Namespace)
 			}
 		}
 	}

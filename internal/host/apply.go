@@ -49,7 +49,8 @@ func (h *Host) applyFiles(files []manifest.File, o api.ApplyOptions) (*applier, 
 	if err != nil {
 		return nil, refuse(api.ErrInvalid, err)
 	}
-	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate, now: metav1.NewTime(time.Now().Truncate(time.Second)), unused: objects.Unused}
+	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate,
+		now: metav1.NewTime(time.Now().Truncate(time.Second)), unused: objects.Unused}
 	if o.Run {
 		a.run = &forRun{node: h.nodeName(), registered: h.isRegistered, given: map[string]bool{}}
 	}
@@ -153,7 +154,7 @@ func (a *applier) inOrder(changes []change) []*change {
 	return all
 }
 
-// report lists what was done, or everything that is wrong.
+// report lists the changes, or all faults.
 func (a *applier) report(changes []change) error {
 	problems := []error{a.state.err}
 	for _, c := range changes {
@@ -195,13 +196,13 @@ func (a *applier) put(c *change) error {
 	return table.Put(c.Key, c.Object.Object)
 }
 
-// merge makes of a stored object what is given; the action reports whether that
-// is anything new.
+// merge changes a stored object to the given one; the action reports whether it
+// differed.
 func (a *applier) merge(c *change, stored store.Object) {
 	m := merger{state: a.state, stored: stored, given: c.Object}
 	changed, err := m.merge()
 	if err != nil && a.changePod(c.Object) {
-		changed, err = m.merge() // the pod became what it is in the same way
+		changed, err = m.merge() // the API server applies an edit in the same way
 	}
 	a.warnings = append(a.warnings, m.warnings...)
 	c.wrong = err
@@ -212,7 +213,7 @@ func (a *applier) merge(c *change, stored store.Object) {
 	c.Object.Object, c.action = m.merged, api.Configured
 }
 
-// prepare makes a new object of what was given, unless that is another one.
+// prepare makes a new object of the given one, or refuses it.
 func (a *applier) prepare(c *change) bool {
 	c.action = api.Created
 	if c.GetResourceVersion() != "" {
@@ -225,7 +226,7 @@ func (a *applier) prepare(c *change) bool {
 
 // check inspects an object together with the others, and asks the policy about a pod.
 func (a *applier) check(c *change) {
-	for _, found := range a.state.look(c.Object.Object) {
+	for _, found := range a.state.check(c.Object.Object) {
 		if found.waits && a.run == nil {
 			a.warnings = append(a.warnings, found.err.Error()+" (it waits)")
 			continue
@@ -261,7 +262,7 @@ func (a *applier) changePod(given manifest.Object) bool {
 }
 
 // addNamespaces makes the namespaces that are used and neither there nor given.
-// No other component of one machine would, and the result lists what is made.
+// No other component of one machine would, and the result lists them.
 func (a *applier) addNamespaces(given []manifest.Object) error {
 	seen := map[string]bool{}
 	for _, object := range given {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// checkSource inspects what a claim wants to be a copy of: it must exist, and
-// lead to no circle.
+// checkSource checks the source of a claim: it must exist, and must not lead back to
+// the claim.
 func (s *state) checkSource(pvc *corev1.PersistentVolumeClaim) []finding {
 	seen := map[string]bool{}
 	for current := pvc; current.Spec.VolumeName == ""; {
@@ -36,7 +36,8 @@ func (s *state) checkSource(pvc *corev1.PersistentVolumeClaim) []finding {
 		}
 		next := s.claims.get(source)
 		if next == nil {
-			return []finding{waiting("%s: spec.dataSource: there is no PersistentVolumeClaim %q", claim.Describe(current), source)}
+			return []finding{waiting("%s: spec.dataSource: there is no PersistentVolumeClaim %q",
+				claim.Describe(current), source)}
 		}
 		current = next
 	}
@@ -104,7 +105,8 @@ func (s *state) checkVolumesOf(pod *corev1.Pod) (findings []finding) {
 	}
 	for _, name := range manifest.SecretsOf(pod) {
 		if key := store.Key(pod.Namespace, name); read(s, s.tx.Secrets(), key) == nil {
-			findings = append(findings, waiting("%s: there is no Secret %q, which its containers refer to", describePod(pod), key))
+			findings = append(findings, waiting("%s: there is no Secret %q, which its containers refer to",
+				describePod(pod), key))
 		}
 	}
 	return findings
@@ -114,9 +116,11 @@ func (s *state) checkInline(at string, pod *corev1.Pod, source *corev1.CSIVolume
 	driver := read(s, s.tx.Drivers(), source.Driver)
 	switch {
 	case driver == nil:
-		findings = append(findings, waiting("%s.driver: there is no CSIDriver %q, which would allow inline volumes", at, source.Driver))
+		findings = append(findings, waiting("%s.driver: there is no CSIDriver %q, which would allow inline volumes",
+			at, source.Driver))
 	case !claim.HasLifecycle(driver, storagev1.VolumeLifecycleEphemeral):
-		findings = append(findings, waiting("%s.driver: CSIDriver %q does not list Ephemeral in spec.volumeLifecycleModes", at, source.Driver))
+		findings = append(findings, waiting("%s.driver: CSIDriver %q does not list Ephemeral in spec.volumeLifecycleModes",
+			at, source.Driver))
 	}
 	if secret := source.NodePublishSecretRef; secret != nil {
 		key := store.Key(pod.Namespace, secret.Name)
@@ -134,10 +138,13 @@ func (s *state) checkClaim(pvc *corev1.PersistentVolumeClaim) (findings []findin
 			findings = append(findings, *found)
 		}
 	} else if s.volumes.get(pvc.Spec.VolumeName) == nil {
-		findings = append(findings, waiting("%s: spec.volumeName: there is no PersistentVolume %q", claim.Describe(pvc), pvc.Spec.VolumeName))
+		findings = append(findings, waiting("%s: spec.volumeName: there is no PersistentVolume %q", claim.Describe(pvc),
+			pvc.Spec.VolumeName))
 	}
-	if name := pvc.Spec.VolumeAttributesClassName; name != nil && *name != "" && read(s, s.tx.AttributesClasses(), *name) == nil {
-		findings = append(findings, waiting("%s: spec.volumeAttributesClassName: there is no VolumeAttributesClass %q", claim.Describe(pvc), *name))
+	if name := pvc.Spec.VolumeAttributesClassName; name != nil && *name != "" &&
+		read(s, s.tx.AttributesClasses(), *name) == nil {
+		findings = append(findings, waiting("%s: spec.volumeAttributesClassName: there is no VolumeAttributesClass %q",
+			claim.Describe(pvc), *name))
 	}
 	return append(findings, s.checkSource(pvc)...)
 }
@@ -161,8 +168,8 @@ func (s *state) checkSnapshot(snapshot *snapshotv1.VolumeSnapshot) (findings []f
 	return findings
 }
 
-// look checks an object together with the others.
-func (s *state) look(object store.Object) []finding {
+// check checks an object together with the others.
+func (s *state) check(object store.Object) []finding {
 	switch object := object.(type) {
 	case *corev1.PersistentVolumeClaim:
 		return s.checkClaim(object)

@@ -26,7 +26,7 @@ type merger struct {
 	warnings []string
 }
 
-// merge fills in merged. changed is false when it is what is stored.
+// merge fills in merged. changed is false if it equals the stored object.
 func (m *merger) merge() (changed bool, err error) {
 	if err := m.checkIdentity(); err != nil {
 		return false, err
@@ -71,7 +71,7 @@ func (m *merger) checkIdentity() error {
 	return nil
 }
 
-// checkDifferences refuses what may not change, each field by its path.
+// checkDifferences refuses each change of an immutable field, by its path.
 func (m *merger) checkDifferences(differences []difference, before store.Object) (problems []error) {
 	rules := changesOf(m.given.Kind.Kind)
 	for _, d := range differences {
@@ -196,7 +196,7 @@ func joinPath(path, key string) string {
 	return path + "." + key
 }
 
-// isSameValue takes what is absent for what is empty, and compares sizes as sizes.
+// isSameValue treats an absent value as an empty one, and compares sizes as sizes.
 func isSameValue(pattern string, before, after any) bool {
 	if isNothing(before) && isNothing(after) {
 		return true

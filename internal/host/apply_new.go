@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// initialise sets what the API server sets of a new object.
+// initialise sets the fields that the API server sets on a new object.
 func initialise(kind store.Kind, object store.Object, now metav1.Time) {
 	object.SetUID(uuid.NewUUID())
 	object.SetCreationTimestamp(now)
@@ -41,8 +41,7 @@ func initialise(kind store.Kind, object store.Object, now metav1.Time) {
 	}
 }
 
-// finalizersOf are those that an object has from the beginning; controllers add
-// others.
+// finalizersOf returns the finalizers that a new object gets; controllers add others.
 func finalizersOf(kind string) []string {
 	switch kind {
 	case "PersistentVolumeClaim":
@@ -80,8 +79,8 @@ func keepStatus(object, stored store.Object) {
 	}
 }
 
-// likewise is a stored object as what it is: of the same kind as another, since
-// both have the same key in the same table.
+// likewise converts a stored object to the type of another: both have the same key in
+// the same table.
 func likewise[T any](_ *T, stored store.Object) *T {
 	if same, ok := any(stored).(*T); ok {
 		return same
@@ -94,15 +93,14 @@ func clone(object store.Object) store.Object {
 	if copied, ok := object.DeepCopyObject().(store.Object); ok {
 		return copied
 	}
-	return object // what is copied has the type of what it is copied from
+	return object // a copy has the type of its original
 }
 
 // manager is who owns labels and annotations in metadata.managedFields.
 const manager = "holdfast-apply"
 
-// owned are the labels and annotations of the last apply, as the API server
-// notes them: what was in it and is in the next one no more, goes. Everything
-// else, such as what controllers wrote, stays.
+// owned are the labels and annotations of the last apply, as the API server notes them.
+// A label that the next apply lacks is removed; labels that controllers wrote stay.
 type owned struct {
 	Metadata struct {
 		Labels      map[string]struct{} `json:"f:labels,omitempty"`
@@ -134,7 +132,7 @@ func prefixed(values map[string]string) map[string]struct{} {
 	return names
 }
 
-// ownedBy reads what the last apply owned. What is damaged owns nothing.
+// ownedBy reads the labels and annotations of the last apply; none if the note is damaged.
 func ownedBy(entries []metav1.ManagedFieldsEntry) (fields owned) {
 	at := slices.IndexFunc(entries, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == manager })
 	if at < 0 || entries[at].FieldsV1 == nil {
@@ -146,7 +144,7 @@ func ownedBy(entries []metav1.ManagedFieldsEntry) (fields owned) {
 	return fields
 }
 
-// mergeKeys brings labels, or annotations, to what is given.
+// mergeKeys changes labels, or annotations, to the given ones.
 func mergeKeys(stored, given map[string]string, owned map[string]struct{}) map[string]string {
 	merged := maps.Clone(stored)
 	for key := range owned {

@@ -43,8 +43,8 @@ func withPolicy(t *testing.T, mutates bool) *Host {
 	return h
 }
 
-// The table on the way of a pod into a host: what Apply refuses and warns of is
-// what the rules say, and a refused pod is not there.
+// The table of rules applied to a pod on a host: Apply refuses and warns as the rules
+// do, and a refused pod is not stored.
 func TestApply_refusesInlineVolumesAsThePolicyDoes(t *testing.T) {
 	h := withPolicy(t, false)
 	mustApply(t, h, readOnlyDriver)

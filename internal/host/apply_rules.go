@@ -36,8 +36,8 @@ func (c changes) of(pattern string) mutability {
 
 // changesOf follows the API server's validation of updates (k8s.io/kubernetes
 // v1.37, pkg/apis/{core,storage}/validation) and the rules in the CRDs of
-// external-snapshotter v8. All of a Pod's spec is fixed: what may change of it
-// on a cluster has no meaning here.
+// external-snapshotter v8. All of a Pod's spec is fixed: the fields that may change on
+// a cluster have no meaning here.
 func changesOf(kind string) changes {
 	switch kind {
 	case "Secret":
@@ -49,22 +49,25 @@ func changesOf(kind string) changes {
 	case "VolumeSnapshotClass":
 		return changes{"driver": free, "parameters": free, "deletionPolicy": free}
 	case "VolumeSnapshotContent":
-		return changes{"spec.deletionPolicy": free, "spec.volumeSnapshotClassName": free, "spec.sourceVolumeMode": once, "spec.volumeSnapshotRef.uid": once}
+		return changes{"spec.deletionPolicy": free, "spec.volumeSnapshotClassName": free, "spec.sourceVolumeMode": once,
+			"spec.volumeSnapshotRef.uid": once}
 	case "VolumeSnapshot":
 		return changes{"spec.volumeSnapshotClassName": asked}
 	case "PersistentVolume":
 		return changes{
-			"spec": free, "spec.csi": fixed, "spec.csi.controllerExpandSecretRef": once, "spec.volumeMode": fixed, "spec.nodeAffinity": once,
+			"spec": free, "spec.csi": fixed, "spec.csi.controllerExpandSecretRef": once, "spec.volumeMode": fixed,
+			"spec.nodeAffinity":              once,
 			"spec.volumeAttributesClassName": asked, "spec.claimRef": once,
 		}
 	case "PersistentVolumeClaim":
-		return changes{"spec.resources.requests.storage": asked, "spec.volumeAttributesClassName": asked, "spec.volumeName": once}
+		return changes{"spec.resources.requests.storage": asked, "spec.volumeAttributesClassName": asked,
+			"spec.volumeName": once}
 	}
 	return nil
 }
 
-// inherit copies to the object the fields that it does not set itself: what the host has
-// filled in since, and what its volume has become.
+// inherit copies the fields that the object does not set from the stored one: those
+// that the host filled in, and those of its volume.
 func (m *merger) inherit(before store.Object) {
 	switch given := m.merged.(type) {
 	case *corev1.PersistentVolumeClaim:
@@ -165,7 +168,7 @@ func (m *merger) askClaim(d difference, stored, given *corev1.PersistentVolumeCl
 	return ""
 }
 
-// askGrowth is what the admission plugin PersistentVolumeClaimResize asks.
+// askGrowth has the checks of the admission plugin PersistentVolumeClaimResize.
 func (m *merger) askGrowth(stored *corev1.PersistentVolumeClaim) string {
 	class := m.state.classOf(stored)
 	switch {

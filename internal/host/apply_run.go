@@ -19,20 +19,20 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
-// runTimeout bounds how long a run waits for volumes whose drivers do not say
-// what they did: as long as the kubelet waits for a pod's volumes.
+// runTimeout bounds how long a run waits for volumes whose outcome is unknown, as the
+// kubelet does for a pod's volumes.
 const runTimeout = 2*time.Minute + 3*time.Second
 
-// forRun is what an applier needs for api.ApplyOptions.Run.
+// forRun is the state of api.ApplyOptions.Run.
 type forRun struct {
 	node string
 	// registered returns nil if a driver is registered.
 	registered func(driver string) error
-	// given are the claims in the files: what is wrong with one is reported once.
+	// given are the claims in the files: a fault of one is reported once.
 	given map[string]bool
 	// claims are the keys of the claims that are given or used.
 	claims []string
-	// made are those that this apply created.
+	// made are the claims that this apply created.
 	made []string
 }
 
@@ -101,8 +101,8 @@ func (a *applier) checkDriverOf(pvc *corev1.PersistentVolumeClaim, check func(na
 	}
 }
 
-// selectNode has the claims that are given or used get their volumes now, also
-// those whose class says WaitForFirstConsumer, and notes them for awaitClaims.
+// selectNode selects this node for the given and used claims, so that claims with
+// WaitForFirstConsumer get their volumes now, and notes them for awaitClaims.
 func (a *applier) selectNode(changes []change) error {
 	for _, c := range changes {
 		switch object := c.Object.Object.(type) {
@@ -125,7 +125,8 @@ func (a *applier) selectNode(changes []change) error {
 		if pvc == nil || pvc.Spec.VolumeName != "" || pvc.Annotations[volumes.SelectedNodeAnnotation] != "" {
 			continue
 		}
-		if class := a.state.classOf(pvc); class == nil || class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+		if class := a.state.classOf(pvc); class == nil || class.VolumeBindingMode == nil ||
+			*class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
 			continue
 		}
 		if pvc.Annotations == nil {
@@ -147,7 +148,7 @@ func (h *Host) awaitClaims(ctx context.Context, a *applier) error {
 	queues := h.set.Group(claimKind().Resource)
 	for _, key := range a.run.claims {
 		for _, queue := range queues {
-			queue.Add(key) // an earlier failure may be of what this apply changed
+			queue.Add(key) // this apply may have removed the cause of an earlier failure
 		}
 	}
 	waiting := a.run.claims
@@ -213,8 +214,8 @@ func growthFailure(pvc *corev1.PersistentVolumeClaim) error {
 	return fmt.Errorf("claim %s: expand: %s", claimKey(pvc), text)
 }
 
-// forgetUnmade removes claims of which nothing was made: the next run may give
-// them otherwise.
+// forgetUnmade removes claims without a volume: the next run may define them
+// differently.
 func (h *Host) forgetUnmade(keys []string) error {
 	return h.store.Update(func(tx *store.Tx) error {
 		for _, key := range keys {

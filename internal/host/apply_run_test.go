@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 )
 
-// What Apply would have wait is refused for a run, and what is right otherwise
-// still needs its driver.
+// A run refuses objects that would wait after Apply, and correct objects whose driver
+// is missing.
 func TestApply_forARunRefusesWhatWouldWait(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, want string }{
 		"a class that is missing": {aClaim, `there is no StorageClass "c"`},

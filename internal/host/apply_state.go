@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// state is what the host has, with what is given now on top of it. It reads
-// only what is asked for. The caller checks err before it uses a result.
+// state is the store with the given objects on top of it. It reads objects on demand.
+// The caller checks err before it uses a result.
 type state struct {
 	tx  *store.Tx
 	err error
@@ -28,7 +28,7 @@ type state struct {
 	creations  lookup[store.Provisioning]
 }
 
-// lookup reads one table through what is on top of it.
+// lookup reads one object from the given ones, else from the table.
 type lookup[T any] struct {
 	table store.Table[T]
 	over  map[string]*T
@@ -78,7 +78,7 @@ func (s *state) classOf(pvc *corev1.PersistentVolumeClaim) *storagev1.StorageCla
 	return s.classes.get(*pvc.Spec.StorageClassName)
 }
 
-// finding is what is wrong with an object together with the others.
+// finding is a fault that an object has together with the others.
 type finding struct {
 	err error
 	// waits: on a cluster, the object would be accepted and wait until the
@@ -101,7 +101,8 @@ func (s *state) chooseClass(pvc *corev1.PersistentVolumeClaim) *finding {
 		if *name == "" || s.classes.get(*name) != nil {
 			return nil
 		}
-		found := waiting("%s: spec.storageClassName: there is no StorageClass %q%s", claim.Describe(pvc), *name, s.listClasses())
+		found := waiting("%s: spec.storageClassName: there is no StorageClass %q%s", claim.Describe(pvc),
+			*name, s.listClasses())
 		return &found
 	}
 	switch defaults := s.defaultClasses(); len(defaults) {

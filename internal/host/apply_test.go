@@ -148,7 +148,7 @@ func TestApply_whatControllersWroteStays(t *testing.T) {
 	}
 }
 
-// bind is what the claim's controllers do: a volume of 2 GiB.
+// bind does the work of the claim's controllers: a volume of 2 GiB.
 func bind(t *testing.T, h *Host) {
 	t.Helper()
 	rewrite(t, h, claims, "default/data", func(pvc *corev1.PersistentVolumeClaim) {
@@ -303,7 +303,7 @@ func TestApply_attributesOfABoundClaim(t *testing.T) {
 	bind(t, h)
 	gold := changed(t, aClaim, "{storageClassName", "{volumeAttributesClassName: gold, storageClassName")
 	mustApply(t, h, gold)
-	mustApply(t, h, aClaim) // nothing was done yet
+	mustApply(t, h, aClaim) // before the controllers ran
 	mustApply(t, h, gold)
 	rewrite(t, h, claims, "default/data", func(pvc *corev1.PersistentVolumeClaim) {
 		name := "gold"

@@ -47,7 +47,9 @@ type heldLease struct {
 // volumes. It returns the exit code: that of the first container that failed, 0 if
 // none did. When ctx ends, the pods are terminated, and the volumes are still
 // unmounted.
-func (a *Attached) Run(ctx context.Context, files []manifest.File, objects *manifest.Objects, output Output) (int, error) {
+func (a *Attached) Run(
+	ctx context.Context, files []manifest.File, objects *manifest.Objects, output Output,
+) (int, error) {
 	applied, err := a.Client.Apply(ctx, files, api.ApplyOptions{Run: true})
 	if err != nil {
 		return 0, err
@@ -174,7 +176,9 @@ func (a *Attached) Delete(ctx context.Context, objects *manifest.Objects) ([]Del
 }
 
 // volumeOf is the PersistentVolume of a claim, nil if there is none.
-func (a *Attached) volumeOf(ctx context.Context, claims store.Kind, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+func (a *Attached) volumeOf(
+	ctx context.Context, claims store.Kind, pvc *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolume, error) {
 	object, err := a.Client.Get(ctx, claims, pvc.Namespace, pvc.Name)
 	if errors.Is(err, api.ErrNotFound) {
 		return nil, nil
@@ -193,7 +197,7 @@ func (a *Attached) volumeOf(ctx context.Context, claims store.Kind, pvc *corev1.
 
 func volumeKind() store.Kind { kind, _ := store.KindOf("persistentvolumes"); return kind }
 
-// plainOf lists the objects that nothing is made of.
+// plainOf lists the objects other than claims and pods.
 func plainOf(objects *manifest.Objects) []manifest.Object {
 	return slices.DeleteFunc(slices.Clone(objects.All), func(given manifest.Object) bool {
 		return given.Kind.Kind == "PersistentVolumeClaim" || given.Kind.Kind == "Pod"

@@ -16,8 +16,8 @@ const (
 	backupRetry = time.Minute
 )
 
-// backUp makes a backup of the store. A host without one serves nevertheless: its
-// store is whole, and what runs needs it.
+// backUp makes a backup of the store. If that fails, the host serves nevertheless: its
+// store is whole, and running pods need it.
 func (h *Host) backUp(ctx context.Context) {
 	err := h.store.Backup()
 	about := journal.Ref{Kind: "CSINode", Key: h.nodeName()}

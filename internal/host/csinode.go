@@ -32,7 +32,8 @@ const (
 
 // publishNode keeps the CSINode object of this machine until the context ends.
 func (h *Host) publishNode(ctx context.Context) error {
-	p := nodePublisher{host: h, until: time.Now().Add(departAfter), asked: map[string]time.Time{}, full: make(chan string)}
+	p := nodePublisher{host: h, until: time.Now().Add(departAfter), asked: map[string]time.Time{},
+		full: make(chan string)}
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { p.watchStore(ctx) })
@@ -106,7 +107,8 @@ func (p *nodePublisher) publish(now time.Time) error {
 
 func sameDrivers(node *storagev1.CSINode, drivers []storagev1.CSINodeDriver) bool {
 	return node != nil && slices.EqualFunc(node.Spec.Drivers, drivers, func(a, b storagev1.CSINodeDriver) bool {
-		return a.Name == b.Name && a.NodeID == b.NodeID && slices.Equal(a.TopologyKeys, b.TopologyKeys) && limit(a) == limit(b)
+		return a.Name == b.Name && a.NodeID == b.NodeID && slices.Equal(a.TopologyKeys, b.TopologyKeys) &&
+			limit(a) == limit(b)
 	})
 }
 
@@ -200,7 +202,7 @@ func (p *nodePublisher) ask(ctx context.Context, name string, now time.Time) {
 	p.running.Go(func() {
 		err := p.host.plugins.Refresh(ctx, name)
 		if err != nil && !errors.Is(err, plugins.ErrNotRegistered) && ctx.Err() == nil {
-			p.host.options.Logger.Warn("the driver's limit of volumes is not known anew", "driver", name, "error", err)
+			p.host.options.Logger.Warn("cannot refresh the driver's limit of volumes", "driver", name, "error", err)
 		}
 	})
 }

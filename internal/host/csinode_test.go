@@ -38,7 +38,7 @@ func TestNodeDrivers_areThoseThatRegistered(t *testing.T) {
 		t.Errorf("just after the start: %s", difference)
 	}
 	if !sameDrivers(&storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: want}}, kept) || sameDrivers(before, kept) || sameDrivers(nil, nil) {
-		t.Error("what is the same is written again, or what is not is not")
+		t.Error("an equal object is written, or a changed one is not")
 	}
 }
 

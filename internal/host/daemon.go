@@ -23,11 +23,11 @@ type DaemonOptions struct {
 	Group, ReadGroup *uint32
 	// VolumePlugin, if given, is the path of a socket for Docker and Podman.
 	VolumePlugin string
-	// Ready is called when what ran before is adopted and the API answers.
+	// Ready is called when the running pods and drivers are adopted and the API answers.
 	Ready func()
 }
 
-// restAfter is how long nothing is done before Options.Rest is called.
+// restAfter is the idle time after which Options.Rest is called.
 const restAfter = 10 * time.Second
 
 // Socket is the path of the API's socket.
@@ -46,8 +46,8 @@ func (h *Host) newPods() *pods.Manager {
 	})
 }
 
-// Serve is the daemon: it adopts what an earlier host started, serves the API,
-// and reconciles every object until the context ends. Volumes stay mounted and
+// Serve is the daemon: it adopts the processes that an earlier host started, serves the
+// API, and reconciles every object until the context ends. Volumes stay mounted and
 // pods keep running when it returns; the next host adopts them.
 func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	h.backUp(ctx) // before anything changes
@@ -164,7 +164,7 @@ func (s *service) wait(ctx context.Context, name string) error {
 	}
 }
 
-// newSupervisor makes what runs the drivers that have unit files.
+// newSupervisor returns the supervisor of the drivers that have unit files.
 func (h *Host) newSupervisor() *supervise.Supervisor {
 	return supervise.New(supervise.Options{
 		Root: h.paths.Root, NodeName: h.nodeName(), BootID: h.bootID, Registry: h.plugins, Logger: h.options.Logger,

@@ -17,8 +17,9 @@ import (
 )
 
 // DeleteObject deletes one object. An object that has a volume or is in use is marked
-// and deleted when the controllers have finished; the answer names what it
-// waits for. Other objects are deleted at once. See api.ErrNotFound and the errors next to it.
+// and deleted when the controllers have finished; the answer says why it is not
+// complete. Other objects are deleted at once. See api.ErrNotFound and the errors next
+// to it.
 func (h *Host) DeleteObject(_ context.Context, kind store.Kind, key string, o api.DeleteOptions) (api.Deleted, error) {
 	d := deleter{kind: kind, key: key, options: o, result: api.Deleted{Kind: kind.Kind, Key: key}}
 	var refused error
@@ -74,8 +75,8 @@ func (d *deleter) delete() error {
 	return d.tx.Objects(d.kind).Put(d.key, object)
 }
 
-// mark begins the deletion of an object; as for the API server, that is a change
-// of what is desired.
+// mark begins the deletion of an object. It raises the generation, as the API server
+// does.
 func mark(object store.Object) {
 	now, grace := metav1.NewTime(time.Now().Truncate(time.Second)), int64(0)
 	if pod, ok := object.(*corev1.Pod); ok {
@@ -103,7 +104,8 @@ func (d *deleter) mayDelete(object store.Object) error {
 	case d.options.UID != "" && d.options.UID != string(object.GetUID()):
 		return failed(api.ErrConflict, "has uid %s, not %s", object.GetUID(), d.options.UID)
 	case d.options.ResourceVersion != "" && d.options.ResourceVersion != object.GetResourceVersion():
-		return failed(api.ErrConflict, "has changed since it was read (resourceVersion %s, now %s)", d.options.ResourceVersion, object.GetResourceVersion())
+		return failed(api.ErrConflict, "has changed since it was read (resourceVersion %s, now %s)",
+			d.options.ResourceVersion, object.GetResourceVersion())
 	case d.options.Abandon && !volumes.CanAbandon(d.kind.Kind):
 		return failed(api.ErrInvalid, "has no volume that could be abandoned")
 	case d.kind.Kind == "Namespace":

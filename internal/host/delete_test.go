@@ -17,7 +17,7 @@ func remove(t *testing.T, h *Host, resource, key string, o api.DeleteOptions) (a
 	t.Helper()
 	kind, known := store.KindOf(resource)
 	if !known {
-		t.Fatalf("there is no kind %s", resource)
+		t.Fatalf("kind %s does not exist", resource)
 	}
 	return h.DeleteObject(context.Background(), kind, key, o)
 }
@@ -129,7 +129,7 @@ func TestDeleteObject_refuses(t *testing.T) {
 		kind                error
 		want                string
 	}{
-		{"what is not there", "pods", "default/none", api.DeleteOptions{}, api.ErrNotFound, `Pod "default/none": not found`},
+		{"a missing object", "pods", "default/none", api.DeleteOptions{}, api.ErrNotFound, `Pod "default/none": not found`},
 		{"another uid", "secrets", "team/s", api.DeleteOptions{UID: "x"}, api.ErrConflict, "has uid"},
 		{"another version", "secrets", "team/s", api.DeleteOptions{ResourceVersion: "1"}, api.ErrConflict, "has changed since it was read"},
 		{"a namespace with objects", "namespaces", "team", api.DeleteOptions{}, api.ErrConflict, `is not empty: it has Secret "s"`},

@@ -26,31 +26,39 @@ func (d *deleter) users(object store.Object) ([]string, error) {
 		d.usersOfClaim(&found, object)
 	case *corev1.PersistentVolume:
 		if reference := object.Spec.ClaimRef; reference != nil && object.Status.Phase == corev1.VolumeBound {
-			found.add(fmt.Sprintf("bound to PersistentVolumeClaim %q: it goes after the claim", store.Key(reference.Namespace, reference.Name)), nil)
+			found.add(fmt.Sprintf("bound to PersistentVolumeClaim %q: it goes after the claim",
+				store.Key(reference.Namespace, reference.Name)), nil)
 		}
 	case *snapshotv1.VolumeSnapshot:
-		found.add(gather(d.tx.Claims(), object.GetName(), "being restored by PersistentVolumeClaim", func(pvc *corev1.PersistentVolumeClaim) string {
-			return restores(pvc, claim.SourceSnapshot, object.Namespace, object.Name)
-		}))
+		found.add(gather(d.tx.Claims(), object.GetName(), "being restored by PersistentVolumeClaim",
+			func(pvc *corev1.PersistentVolumeClaim) string {
+				return restores(pvc, claim.SourceSnapshot, object.Namespace, object.Name)
+			}))
 	case *snapshotv1.VolumeSnapshotContent:
 		d.usersOfContent(&found, object)
 	case *storagev1.CSIDriver:
-		found.add(gather(d.tx.Uses(), object.GetName(), "without it, defaults apply to this driver's volumes that are in use:", func(use *store.VolumeUse) string {
-			return when(use.Driver == object.Name && !use.Idle(), use.Label)
-		}))
+		found.add(gather(d.tx.Uses(), object.GetName(),
+			"without it, defaults apply to this driver's volumes that are in use:", func(use *store.VolumeUse) string {
+				return when(use.Driver == object.Name && !use.Idle(), use.Label)
+			}))
 	case *storagev1.StorageClass:
-		found.add(gather(d.tx.Claims(), object.GetName(), "without it, these claims wait, or cannot grow:", func(pvc *corev1.PersistentVolumeClaim) string {
-			return when(pvc.DeletionTimestamp == nil && pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName == object.Name, claimKey(pvc))
-		}))
+		found.add(gather(d.tx.Claims(), object.GetName(), "without it, these claims wait, or cannot grow:",
+			func(pvc *corev1.PersistentVolumeClaim) string {
+				return when(pvc.DeletionTimestamp == nil && pvc.Spec.StorageClassName != nil &&
+					*pvc.Spec.StorageClassName == object.Name, claimKey(pvc))
+			}))
 	case *storagev1.VolumeAttributesClass:
 		found.add(gather(d.tx.Claims(), object.GetName(), "without it, these claims wait if their volume has other attributes:", func(pvc *corev1.PersistentVolumeClaim) string {
-			return when(pvc.Spec.VolumeAttributesClassName != nil && *pvc.Spec.VolumeAttributesClassName == object.Name, claimKey(pvc))
+			return when(pvc.Spec.VolumeAttributesClassName != nil &&
+				*pvc.Spec.VolumeAttributesClassName == object.Name, claimKey(pvc))
 		}))
 	case *snapshotv1.VolumeSnapshotClass:
-		found.add(gather(d.tx.Snapshots(), object.GetName(), "without it, these snapshots wait:", func(snapshot *snapshotv1.VolumeSnapshot) string {
-			class, bound := snapshot.Spec.VolumeSnapshotClassName, snapshot.Status != nil && snapshot.Status.BoundVolumeSnapshotContentName != nil
-			return when(class != nil && *class == object.Name && !bound, store.KeyOf(snapshot))
-		}))
+		found.add(gather(d.tx.Snapshots(), object.GetName(), "without it, these snapshots wait:",
+			func(snapshot *snapshotv1.VolumeSnapshot) string {
+				class, bound := snapshot.Spec.VolumeSnapshotClassName, snapshot.Status != nil &&
+					snapshot.Status.BoundVolumeSnapshotContentName != nil
+				return when(class != nil && *class == object.Name && !bound, store.KeyOf(snapshot))
+			}))
 	case *corev1.Secret:
 		d.usersOfSecret(&found, object)
 	}
@@ -66,7 +74,8 @@ func when(ok bool, name string) string {
 
 func (d *deleter) usersOfClaim(found *sentences, pvc *corev1.PersistentVolumeClaim) {
 	found.add(gather(d.tx.Pods(), pvc.Name, "used by Pod", func(pod *corev1.Pod) string {
-		return when(isAlive(pod) && pod.Namespace == pvc.Namespace && usesClaim(pod, pvc.Name), store.Key(pod.Namespace, pod.Name))
+		return when(isAlive(pod) && pod.Namespace == pvc.Namespace && usesClaim(pod, pvc.Name),
+			store.Key(pod.Namespace, pod.Name))
 	}))
 	if owner := metav1.GetControllerOf(pvc); owner != nil && owner.Kind == "Pod" { // a generic ephemeral volume
 		pod, err := d.tx.Pods().Get(store.Key(pvc.Namespace, owner.Name))
@@ -75,27 +84,33 @@ func (d *deleter) usersOfClaim(found *sentences, pvc *corev1.PersistentVolumeCla
 		}
 		found.add("", err)
 	}
-	found.add(gather(d.tx.Snapshots(), pvc.Name, "a snapshot of it is being made: VolumeSnapshot", func(snapshot *snapshotv1.VolumeSnapshot) string {
-		source, ready := snapshot.Spec.Source.PersistentVolumeClaimName, snapshot.Status != nil && snapshot.Status.ReadyToUse != nil && *snapshot.Status.ReadyToUse
-		return when(source != nil && *source == pvc.Name && snapshot.Namespace == pvc.Namespace && !ready, store.KeyOf(snapshot))
-	}))
-	found.add(gather(d.tx.Claims(), pvc.Name, "being copied by PersistentVolumeClaim", func(other *corev1.PersistentVolumeClaim) string {
-		return restores(other, claim.SourceClaim, pvc.Namespace, pvc.Name)
-	}))
+	found.add(gather(d.tx.Snapshots(), pvc.Name, "a snapshot of it is being made: VolumeSnapshot",
+		func(snapshot *snapshotv1.VolumeSnapshot) string {
+			source, ready := snapshot.Spec.Source.PersistentVolumeClaimName, snapshot.Status != nil &&
+				snapshot.Status.ReadyToUse != nil && *snapshot.Status.ReadyToUse
+			return when(source != nil && *source == pvc.Name && snapshot.Namespace == pvc.Namespace && !ready,
+				store.KeyOf(snapshot))
+		}))
+	found.add(gather(d.tx.Claims(), pvc.Name, "being copied by PersistentVolumeClaim",
+		func(other *corev1.PersistentVolumeClaim) string {
+			return restores(other, claim.SourceClaim, pvc.Namespace, pvc.Name)
+		}))
 	volume, err := d.tx.Volumes().Get(pvc.Spec.VolumeName)
 	if err != nil || volume == nil || volume.Spec.CSI == nil {
 		found.add("", err)
 		return
 	}
 	if volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
-		found.add(fmt.Sprintf("its volume %s stays (reclaimPolicy: Retain), as PersistentVolume %q", volume.Spec.CSI.VolumeHandle, volume.Name), nil)
+		found.add(fmt.Sprintf("its volume %s stays (reclaimPolicy: Retain), as PersistentVolume %q",
+			volume.Spec.CSI.VolumeHandle, volume.Name), nil)
 	}
 }
 
 // restores names a claim that is going to be a copy of a source and is not yet.
 func restores(pvc *corev1.PersistentVolumeClaim, kind claim.SourceKind, namespace, name string) string {
 	reference, err := claim.SourceOf(pvc)
-	if err != nil || reference.Kind != kind || reference.Name != name || pvc.Namespace != namespace || pvc.Spec.VolumeName != "" {
+	if err != nil || reference.Kind != kind || reference.Name != name || pvc.Namespace != namespace ||
+		pvc.Spec.VolumeName != "" {
 		return ""
 	}
 	return claimKey(pvc)
@@ -125,15 +140,20 @@ func (d *deleter) usersOfContent(found *sentences, content *snapshotv1.VolumeSna
 }
 
 func (d *deleter) usersOfSecret(found *sentences, secret *corev1.Secret) {
-	found.add(gather(d.tx.Volumes(), secret.Name, "without it, calls for these volumes fail: PersistentVolume", func(volume *corev1.PersistentVolume) string {
-		return when(namesSecret(volume, secret), volume.Name)
-	}))
-	found.add(gather(d.tx.Pods(), secret.Name, "without it, containers cannot be started again: Pod", func(pod *corev1.Pod) string {
-		return when(isAlive(pod) && pod.Namespace == secret.Namespace && slices.Contains(manifest.SecretsOf(pod), secret.Name), store.Key(pod.Namespace, pod.Name))
-	}))
-	found.add(gather(d.tx.Pods(), secret.Name, "without it, inline volumes cannot be published again: Pod", func(pod *corev1.Pod) string {
-		return when(isAlive(pod) && pod.Namespace == secret.Namespace && inlineSecret(pod, secret.Name), store.Key(pod.Namespace, pod.Name))
-	}))
+	found.add(gather(d.tx.Volumes(), secret.Name, "without it, calls for these volumes fail: PersistentVolume",
+		func(volume *corev1.PersistentVolume) string {
+			return when(namesSecret(volume, secret), volume.Name)
+		}))
+	found.add(gather(d.tx.Pods(), secret.Name, "without it, containers cannot be started again: Pod",
+		func(pod *corev1.Pod) string {
+			return when(isAlive(pod) && pod.Namespace == secret.Namespace && slices.Contains(manifest.SecretsOf(pod),
+				secret.Name), store.Key(pod.Namespace, pod.Name))
+		}))
+	found.add(gather(d.tx.Pods(), secret.Name, "without it, inline volumes cannot be published again: Pod",
+		func(pod *corev1.Pod) string {
+			return when(isAlive(pod) && pod.Namespace == secret.Namespace && inlineSecret(pod, secret.Name),
+				store.Key(pod.Namespace, pod.Name))
+		}))
 }
 
 func namesSecret(volume *corev1.PersistentVolume, secret *corev1.Secret) bool {
@@ -158,7 +178,8 @@ func namesSecret(volume *corev1.PersistentVolume, secret *corev1.Secret) bool {
 
 func inlineSecret(pod *corev1.Pod, name string) bool {
 	for _, volume := range pod.Spec.Volumes {
-		if source := volume.CSI; source != nil && source.NodePublishSecretRef != nil && source.NodePublishSecretRef.Name == name {
+		if source := volume.CSI; source != nil && source.NodePublishSecretRef != nil &&
+			source.NodePublishSecretRef.Name == name {
 			return true
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 )
 
-// ExecOptions say what is run with which volumes.
+// ExecOptions name a command and its volumes.
 type ExecOptions struct {
 	// Root is the host's root directory.
 	Root string
@@ -35,7 +35,8 @@ const releaseSeconds = 60
 // endLease releases the volumes of a lease. If the host does not run, its next start
 // finds from the lease that the process is gone.
 func endLease(ctx context.Context, client *api.Client, request api.HoldRequest, lease *api.Lease) error {
-	err := client.Release(ctx, api.ReleaseRequest{Namespace: request.Namespace, Name: request.Name, UID: lease.UID}, releaseSeconds)
+	err := client.Release(ctx, api.ReleaseRequest{Namespace: request.Namespace, Name: request.Name,
+		UID: lease.UID}, releaseSeconds)
 	if errors.Is(err, api.ErrNotFound) || errors.Is(err, api.ErrNoHost) {
 		err = nil
 	}

@@ -13,11 +13,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 )
 
-// Exec runs a command with volumes of a running host at its paths, in a mount
-// namespace and a process namespace of its own, and returns its exit code. The
-// volumes are held for as long as this process lives, however it ends; when it
-// is killed, so is everything that the command started. An error together with a code
-// that is not 0 is about the way back.
+// Exec runs a command with volumes of a running host at its paths, in its own mount and
+// process namespaces, and returns its exit code. The volumes are held for as long as
+// this process lives, however it ends; when it is killed, so is everything that the
+// command started. An error together with a code that is not 0 is about the way back.
 func Exec(ctx context.Context, client *api.Client, options ExecOptions) (code int, err error) {
 	directory, err := os.Getwd()
 	if err != nil {
@@ -31,7 +30,7 @@ func Exec(ctx context.Context, client *api.Client, options ExecOptions) (code in
 	if err != nil {
 		return 0, err
 	}
-	// What ended the command must not keep its volumes from being given back.
+	// The signal that ended the command must not prevent the release of its volumes.
 	ctx = context.WithoutCancel(ctx)
 	defer func() {
 		if undo := endLease(ctx, client, options.Hold, lease); undo != nil {
@@ -60,7 +59,8 @@ func Exec(ctx context.Context, client *api.Client, options ExecOptions) (code in
 	}
 	signals := make(chan os.Signal, 16)
 	// SIGTSTP stops this process as it stops the command.
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
+		syscall.SIGUSR2, syscall.SIGALRM)
 	defer signal.Stop(signals)
 	if options.Starting != nil {
 		options.Starting()
@@ -68,5 +68,6 @@ func Exec(ctx context.Context, client *api.Client, options ExecOptions) (code in
 	for _, warning := range lease.Warnings {
 		options.Warn(warning)
 	}
-	return workload.Run(ctx, container, workload.Streams{Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr}, signals)
+	return workload.Run(ctx, container, workload.Streams{Stdin: options.Stdin, Stdout: options.Stdout,
+		Stderr: options.Stderr}, signals)
 }

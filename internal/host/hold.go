@@ -65,8 +65,8 @@ func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswe
 	return api.HoldAnswer{}, errors.Join(err, undo)
 }
 
-// madeHold is the object of a hold: whether it was made now, and what the policy
-// warned of then.
+// madeHold is the object of a hold, whether this call made it, and the policy's
+// warnings.
 type madeHold struct {
 	uid      types.UID
 	made     bool
@@ -131,8 +131,8 @@ func (h *Host) podOf(key string) (pod *corev1.Pod, err error) {
 	return pod, err
 }
 
-// Release ends a hold and returns when nothing is left of it. If the context
-// ends before, the release continues, and the error is api.ErrReleasing.
+// Release ends a hold and returns when it is removed completely. If the context ends
+// earlier, the release continues, and the error is api.ErrReleasing.
 func (h *Host) Release(ctx context.Context, request api.ReleaseRequest) error {
 	key := store.Key(request.Namespace, request.Name)
 	pod, err := h.podOf(key)
@@ -156,14 +156,17 @@ func (h *Host) Release(ctx context.Context, request api.ReleaseRequest) error {
 
 // endHold begins the end of a hold.
 func (h *Host) endHold(ctx context.Context, request api.ReleaseRequest) error {
-	_, err := h.DeleteObject(ctx, podKind(), store.Key(request.Namespace, request.Name), api.DeleteOptions{UID: request.UID})
+	_, err := h.DeleteObject(ctx, podKind(), store.Key(request.Namespace, request.Name),
+		api.DeleteOptions{UID: request.UID})
 	return err
 }
 
 // awaitHold waits until the volumes are mounted. With once, it does not wait until
 // the object's status says so, because the caller runs the pod and no other process
 // reads the object; and it returns a failure that repeating alone does not mend.
-func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID, once bool) (answer api.HoldAnswer, err error) {
+func (h *Host) awaitHold(
+	ctx context.Context, key string, uid types.UID, once bool,
+) (answer api.HoldAnswer, err error) {
 	queue := h.set.Queue(podKind().Resource)
 	var failed error
 	err = h.set.Await(ctx, func() bool {
@@ -190,7 +193,8 @@ func (h *Host) holdAnswer(key string, uid types.UID, once bool) (answer api.Hold
 		return answer, false, err
 	}
 	if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil {
-		return answer, false, refuse(api.ErrConflict, fmt.Errorf("hold %s was released before its volumes were in place", key))
+		return answer, false, refuse(api.ErrConflict,
+			fmt.Errorf("hold %s was released before its volumes were in place", key))
 	}
 	mounted, ready := h.pods.Mounted(uid)
 	if !ready || !once && pod.Status.Phase != corev1.PodRunning {
@@ -219,16 +223,19 @@ func (h *Host) answerOf(pod *corev1.Pod, mounted map[string]volumes.Mounted) (ap
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return api.HoldAnswer{}, fmt.Errorf("make the directory of the hold: %w", err)
 	}
-	answer := api.HoldAnswer{Pod: store.KeyOf(pod), UID: string(pod.UID), Volumes: map[string]api.HoldMount{}, Directory: directory}
+	answer := api.HoldAnswer{Pod: store.KeyOf(pod), UID: string(pod.UID), Volumes: map[string]api.HoldMount{},
+		Directory: directory}
 	for name, mount := range mounted {
 		answer.Volumes[name] = api.HoldMount{Path: mount.Path, Block: mount.Block, ReadOnly: mount.ReadOnly}
 	}
 	return answer, nil
 }
 
-// AwaitGone waits until an object is gone. The error says what it waits for.
+// AwaitGone waits until an object is gone. The error says why it is not.
 func (h *Host) AwaitGone(ctx context.Context, kind store.Kind, key string, uid types.UID) error {
-	err := h.follow(ctx, kind, key, func(object store.Object) (bool, error) { return object == nil || object.GetUID() != uid, nil })
+	err := h.follow(ctx, kind, key, func(object store.Object) (bool, error) {
+		return object == nil || object.GetUID() != uid, nil
+	})
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%s: %w", h.whyNot(kind, key), err)
 	}
@@ -266,8 +273,8 @@ func (h *Host) follow(ctx context.Context, kind store.Kind, key string, done fun
 	}
 }
 
-// whyNot is what a pod or a claim waits for or failed with last; of a pod also
-// that of its claims.
+// whyNot returns why a pod or a claim waits, or its last error; for a pod, its claims'
+// too.
 func (h *Host) whyNot(kind store.Kind, key string) string {
 	reason := h.volumes.Reason(kind.Resource, key)
 	if kind.Kind == "Pod" {

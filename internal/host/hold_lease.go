@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// lease is the value of leaseAnnotation: what a hold ends with.
+// lease is the value of leaseAnnotation: the process or unit with which a hold ends.
 type lease struct {
 	// BootID is of the boot that the hold is for.
 	BootID string `json:"bootID"`
@@ -116,7 +116,8 @@ func (h *Host) endUnanswered(ctx context.Context) error {
 		all, err := tx.Pods().All()
 		for _, pod := range all {
 			var known lease
-			if text := pod.Annotations[leaseAnnotation]; text != "" && pod.DeletionTimestamp == nil && json.Unmarshal([]byte(text), &known) == nil && known.Unanswered {
+			if text := pod.Annotations[leaseAnnotation]; text != "" && pod.DeletionTimestamp == nil &&
+				json.Unmarshal([]byte(text), &known) == nil && known.Unanswered {
 				unanswered = append(unanswered, pod)
 			}
 		}
@@ -136,7 +137,8 @@ func (h *Host) endDeadHolds(ctx context.Context) error {
 		all, err := tx.Pods().All()
 		for _, pod := range all {
 			var known lease
-			if text := pod.Annotations[leaseAnnotation]; text == "" || pod.DeletionTimestamp != nil || json.Unmarshal([]byte(text), &known) != nil {
+			if text := pod.Annotations[leaseAnnotation]; text == "" || pod.DeletionTimestamp != nil ||
+				json.Unmarshal([]byte(text), &known) != nil {
 				continue
 			}
 			if known.BootID != h.bootID || known.PID != 0 && hasEnded(known.PID, known.Start) {
@@ -157,7 +159,8 @@ func (h *Host) endLeft(ctx context.Context, pod *corev1.Pod, why string) {
 	h.options.Logger.Info("a hold ends", "hold", store.KeyOf(pod), "reason", why)
 	err := h.endHold(ctx, api.ReleaseRequest{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)})
 	if err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, api.ErrConflict) {
-		h.options.Logger.Error("a hold cannot be ended; end it with 'holdfast release'", "hold", store.KeyOf(pod), "error", err)
+		h.options.Logger.Error("a hold cannot be ended; end it with 'holdfast release'",
+			"hold", store.KeyOf(pod), "error", err)
 	}
 }
 
@@ -190,14 +193,15 @@ func (h *Host) followLease(ctx context.Context, pod *corev1.Pod) {
 	err := json.Unmarshal([]byte(pod.Annotations[leaseAnnotation]), &known)
 	switch {
 	case err != nil:
-		h.options.Logger.Error("what a hold ends with cannot be read; it stays", "hold", store.KeyOf(pod), "error", err)
+		h.options.Logger.Error("the lease of a hold cannot be read; the hold stays", "hold", store.KeyOf(pod), "error", err)
 		return
 	case known.BootID == h.bootID && known.PID == 0:
 		return // until the next boot
 	case known.BootID == h.bootID:
 		if err := awaitProcess(ctx, known.PID, known.Start); err != nil {
 			if ctx.Err() == nil {
-				h.options.Logger.Error("the process that has a hold cannot be watched; the hold stays", "hold", store.KeyOf(pod), "pid", known.PID, "error", err)
+				h.options.Logger.Error("the process that has a hold cannot be watched; the hold stays", "hold", store.KeyOf(pod),
+					"pid", known.PID, "error", err)
 			}
 			return
 		}

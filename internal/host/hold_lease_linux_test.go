@@ -18,7 +18,7 @@ func TestHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if hasEnded(pid, start) {
-		t.Error("it runs, and is taken for gone")
+		t.Error("the process runs, and is reported as ended")
 	}
 	if !hasEnded(pid, start+1) {
 		t.Error("another process of that number is taken for it")
@@ -34,6 +34,6 @@ func TestHasEnded(t *testing.T) {
 	}
 	_ = command.Wait()
 	if !hasEnded(pid, start) {
-		t.Error("it is gone, and is taken to run")
+		t.Error("the process ended, and is reported as running")
 	}
 }

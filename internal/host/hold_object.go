@@ -26,7 +26,7 @@ const (
 	// holdAnnotation has the request, so that an equal request is recognized even if
 	// a policy changed the pod.
 	holdAnnotation = "holdfast.dev/hold"
-	// leaseAnnotation has what the hold ends with.
+	// leaseAnnotation names the process or unit with which the hold ends.
 	leaseAnnotation = "holdfast.dev/lease"
 	// holderContainer is the container of a hold's pod. It is never run.
 	holderContainer = "holder"
@@ -99,7 +99,8 @@ func (h *Host) podOfVolumes(request api.HoldRequest) (*corev1.Pod, error) {
 			return nil, err
 		}
 		if volume.Claim != "" {
-			source.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume.Claim, ReadOnly: volume.ReadOnly}
+			source.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume.Claim,
+				ReadOnly: volume.ReadOnly}
 		}
 		if block && volume.Bind != "" {
 			return nil, fmt.Errorf("volumes[%d]: claim %q is a block device (volumeMode: Block), which cannot be bound at the directory %s", i, volume.Claim, volume.Bind)
@@ -110,7 +111,8 @@ func (h *Host) podOfVolumes(request api.HoldRequest) (*corev1.Pod, error) {
 			container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: volume.Name, DevicePath: path})
 			continue
 		}
-		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: volume.Name, MountPath: path, ReadOnly: volume.ReadOnly})
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: volume.Name, MountPath: path,
+			ReadOnly: volume.ReadOnly})
 	}
 	pod.Spec.Containers = []corev1.Container{container}
 	return pod, nil
@@ -171,7 +173,8 @@ func within(path, directory string) bool {
 
 // holdOf is the request with which the hold was made.
 func holdOf(pod *corev1.Pod) (record holdRecord) {
-	_ = json.Unmarshal([]byte(pod.Annotations[holdAnnotation]), &record) // a user who changed the annotation changed the request
+	_ = json.Unmarshal([]byte(pod.Annotations[holdAnnotation]),
+		&record) // a user who changed the annotation changed the request
 	return record
 }
 
@@ -187,7 +190,8 @@ func sameHold(there, desired *corev1.Pod) error {
 	case holder == "":
 		return conflict("%s is a pod that this host runs: choose another name", key)
 	case !sameLease(there, desired):
-		return conflict("hold %s is there already, for %s: choose another name, or end it with 'holdfast release %s'", key, holder, there.Name)
+		return conflict("hold %s is there already, for %s: choose another name, or end it with 'holdfast release %s'", key,
+			holder, there.Name)
 	case there.Annotations[holdAnnotation] == desired.Annotations[holdAnnotation]:
 		return nil
 	}

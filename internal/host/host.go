@@ -42,8 +42,8 @@ type Builtin struct {
 	// Serve serves the driver's sockets until the context ends. It returns nil
 	// then, after the calls in flight.
 	Serve func(ctx context.Context, sockets Sockets) error
-	// Remains, if given, describes what an earlier host made with this driver, ""
-	// for nothing. It is asked before a new store is made.
+	// Remains, if set, describes the volumes that an earlier host made with this
+	// driver, "" if none. The host calls it before it creates a new store.
 	Remains func(root string) (string, error)
 }
 
@@ -74,8 +74,7 @@ type Options struct {
 	// Mutate, if set, changes a pod as the policy requires, before Admit
 	// sees it. It returns the fields that it set; a second time, none.
 	Mutate func(pod *corev1.Pod, driver func(name string) *storagev1.CSIDriver) (set []string)
-	// Rest, if given, is called when nothing has been done for some time after
-	// something was: what that needed can be released.
+	// Rest, if set, is called when the host becomes idle after work, to release memory.
 	Rest func()
 }
 
@@ -149,7 +148,7 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 }
 
 // prepareRoot makes the directory and resolves symbolic links in its own path:
-// below it, nothing may be one.
+// below it, symbolic links are refused.
 func prepareRoot(root string) (string, error) {
 	for _, directory := range []string{root, filepath.Join(root, "pods"), filepath.Join(root, "plugins")} {
 		if err := os.MkdirAll(directory, 0o755); err != nil {

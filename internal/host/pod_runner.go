@@ -56,7 +56,8 @@ func (r podRunner) runPods(ctx context.Context, pods []*corev1.Pod, output Outpu
 	defer spread.stop()
 	for _, pod := range pods {
 		work = append(work, func() error {
-			code, err := r.runPod(ctx, pod, podOutput{Output: output, prefix: containers > 1, name: len(pods) > 1, starting: starting, signals: spread})
+			code, err := r.runPod(ctx, pod, podOutput{Output: output, prefix: containers > 1, name: len(pods) > 1,
+				starting: starting, signals: spread})
 			mu.Lock()
 			defer mu.Unlock()
 			if first == 0 {
@@ -82,7 +83,8 @@ type podOutput struct {
 func (r podRunner) runPod(ctx context.Context, pod *corev1.Pod, output podOutput) (code int, err error) {
 	defer func() {
 		if undo := r.unmount(context.WithoutCancel(ctx), pod); undo != nil {
-			err = errors.Join(err, fmt.Errorf("take the volumes away from pod %s (the next run tries again): %w", store.Key(pod.Namespace, pod.Name), undo))
+			err = errors.Join(err, fmt.Errorf("take the volumes away from pod %s (the next run tries again): %w",
+				store.Key(pod.Namespace, pod.Name), undo))
 		}
 	}()
 	mounted, err := r.mount(ctx, pod)
@@ -106,7 +108,9 @@ func (r podRunner) runPod(ctx context.Context, pod *corev1.Pod, output podOutput
 }
 
 // runMain runs containers at once and returns the first code that is not zero.
-func (r podRunner) runMain(ctx context.Context, pod *corev1.Pod, containers []workload.Container, output podOutput) (int, error) {
+func (r podRunner) runMain(
+	ctx context.Context, pod *corev1.Pod, containers []workload.Container, output podOutput,
+) (int, error) {
 	var (
 		mu    sync.Mutex
 		first int
@@ -127,7 +131,9 @@ func (r podRunner) runMain(ctx context.Context, pod *corev1.Pod, containers []wo
 	return first, err
 }
 
-func (r podRunner) runContainer(ctx context.Context, pod *corev1.Pod, container workload.Container, output podOutput) (int, error) {
+func (r podRunner) runContainer(
+	ctx context.Context, pod *corev1.Pod, container workload.Container, output podOutput,
+) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("container %q is not started: %w", container.Name, context.Cause(ctx))
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// ErrStoreLost reports that the store knows nothing of what an earlier host left.
+// ErrStoreLost reports that the store lacks the objects of an earlier host whose pods
+// or volumes exist.
 var ErrStoreLost = errors.New("the store of the host is lost")
 
 // openStore opens the store, and refuses one that cannot be the store of what is
@@ -58,7 +59,7 @@ func refuseNew(paths claim.Paths, options Options) error {
 		}
 		remains, err := builtin.Remains(paths.Root)
 		if err != nil {
-			return fmt.Errorf("look for what an earlier host made with the driver %s: %w", builtin.Name, err)
+			return fmt.Errorf("find the volumes of an earlier host with the driver %s: %w", builtin.Name, err)
 		}
 		if remains != "" {
 			found = append(found, remains)
@@ -81,7 +82,7 @@ func refuseNew(paths claim.Paths, options Options) error {
 func refuseEmptied(opened *store.Store, paths claim.Paths) error {
 	holdsNothing := false
 	if err := opened.View(func(tx *store.Tx) error {
-		holdsNothing = tx.HoldsNothing() && !tx.StartedAnew()
+		holdsNothing = tx.HoldsNothing() && !tx.WasReset()
 		return nil
 	}); err != nil || !holdsNothing {
 		return err
@@ -93,7 +94,7 @@ func refuseEmptied(opened *store.Store, paths claim.Paths) error {
 	return lost(paths, "knows no volume and no pod", found)
 }
 
-// lost is the error for what was found next to a store that knows nothing of it.
+// lost is the error for pods or volumes that the store lacks.
 func lost(paths claim.Paths, state string, found []string) error {
 	if len(found) == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 // idleTimeout bounds how long a run waits, at its start and at its end, for what
 // the controllers have to do: volumes of an earlier run that was killed, and
-// volumes of claims that were deleted. The next run continues what is left.
+// volumes of claims that were deleted. The next run continues unfinished work.
 const idleTimeout = 30 * time.Second
 
 // Run serves this host in the process and calls use with a client of it. When
@@ -76,8 +76,8 @@ func (h *Host) secret(key string) (secret *corev1.Secret, err error) {
 	return secret, err
 }
 
-// awaitDeleted returns when an object that is being deleted is gone. It fails if
-// it is not when the controllers have nothing to do any more.
+// awaitDeleted returns when an object that is being deleted is gone. It fails if the
+// object still exists when the controllers are idle.
 func (h *Host) awaitDeleted(ctx context.Context, kind store.Kind, namespace, name string) error {
 	key := name
 	if kind.Namespaced {

@@ -73,7 +73,7 @@ func (h *Host) Stats(ctx context.Context, key string) (api.VolumeStats, error) {
 	}, err
 }
 
-// usage is nil for what the driver does not report.
+// usage returns nil for a figure that the driver does not report.
 func usage(of volumes.Usage) *api.Usage {
 	if of == (volumes.Usage{}) {
 		return nil

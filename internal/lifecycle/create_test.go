@@ -22,8 +22,8 @@ type answering struct{ err error }
 func (a answering) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return a.err }
 
 func (a answering) NewStream(
-	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error,
-) {
+	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	return nil, a.err
 }
 

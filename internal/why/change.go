@@ -27,7 +27,8 @@ func (w *walk) resizing(pvc *corev1.PersistentVolumeClaim, pv *corev1.Persistent
 	class := get[storagev1.StorageClass](w, classes, "", pv.Spec.StorageClassName)
 	switch state := pvc.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; {
 	case state == corev1.PersistentVolumeClaimControllerResizeInfeasible, state == corev1.PersistentVolumeClaimNodeResizeInfeasible:
-		w.add(cause, Finding{What: fmt.Sprintf("the driver reports that the claim %s cannot grow %s at all (%s)", pvc.Name, sizes, state), Evidence: from,
+		w.add(cause, Finding{What: fmt.Sprintf("the driver reports that the claim %s cannot grow %s at all (%s)", pvc.Name,
+			sizes, state), Evidence: from,
 			Do: fmt.Sprintf("Ask for a smaller size, which may be anything above %s.", have.String())})
 	case state == corev1.PersistentVolumeClaimNodeResizePending, hasCondition(pvc, corev1.PersistentVolumeClaimFileSystemResizePending):
 		if len(w.users(pvc)) == 0 {
@@ -37,18 +38,21 @@ func (w *walk) resizing(pvc *corev1.PersistentVolumeClaim, pv *corev1.Persistent
 		w.add(waiting, Finding{What: fmt.Sprintf("the volume of claim %s has grown, and the node has not expanded its filesystem yet", pvc.Name), Since: since(pvc, corev1.PersistentVolumeClaimFileSystemResizePending), Evidence: from,
 			Do: "If this lasts for minutes, the driver may expand the filesystem only at the next mount: restart the pod."})
 	case class != nil && (class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion) && state == "":
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks to grow %s, and its class %s does not allow it", pvc.Name, sizes, class.Name), Evidence: []string{evidence(classes, "", class.Name, "allowVolumeExpansion")},
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks to grow %s, and its class %s does not allow it", pvc.Name,
+			sizes, class.Name), Evidence: []string{evidence(classes, "", class.Name, "allowVolumeExpansion")},
 			Do: "Set allowVolumeExpansion: true in the class."})
 	default:
-		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for the driver to expand it %s", pvc.Name, sizes), Since: since(pvc, corev1.PersistentVolumeClaimResizing), Evidence: from,
+		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for the driver to expand it %s", pvc.Name, sizes),
+			Since: since(pvc, corev1.PersistentVolumeClaimResizing), Evidence: from,
 			Do: "If this lasts for minutes, check that the driver's controller (its resizer) runs, and read its log."})
 	}
 }
 
 func hasCondition(pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeClaimConditionType) bool {
-	return !since(pvc, kind).IsZero() || slices.ContainsFunc(pvc.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
-		return c.Type == kind && c.Status == corev1.ConditionTrue
-	})
+	return !since(pvc, kind).IsZero() || slices.ContainsFunc(pvc.Status.Conditions,
+		func(c corev1.PersistentVolumeClaimCondition) bool {
+			return c.Type == kind && c.Status == corev1.ConditionTrue
+		})
 }
 
 // modifying inspects a claim whose attributes class changes.
@@ -62,7 +66,8 @@ func (w *walk) modifying(pvc *corev1.PersistentVolumeClaim, pv *corev1.Persisten
 	}
 	from := []string{evidence(claims, pvc.Namespace, pvc.Name, "status.modifyVolumeStatus")}
 	if list := w.warnings(claims, pvc, "VolumeModifyFailed"); len(list) > 0 {
-		w.add(failing, failure(fmt.Sprintf("the attributes of claim %s cannot be changed to class %s", pvc.Name, want), claims, list))
+		w.add(failing, failure(fmt.Sprintf("the attributes of claim %s cannot be changed to class %s", pvc.Name,
+			want), claims, list))
 	}
 	switch status := pvc.Status.ModifyVolumeStatus; {
 	case status == nil:
@@ -70,7 +75,8 @@ func (w *walk) modifying(pvc *corev1.PersistentVolumeClaim, pv *corev1.Persisten
 	case status.Status == corev1.PersistentVolumeClaimModifyVolumeInfeasible:
 		w.add(cause, Finding{What: fmt.Sprintf("the driver reports that the volume of claim %s cannot have the attributes of class %s", pvc.Name, status.TargetVolumeAttributesClassName), Evidence: from, Do: "Choose another class; the claim may be set back to the one it had."})
 	default:
-		w.add(waiting, Finding{What: fmt.Sprintf("the attributes of claim %s are being changed to class %s", pvc.Name, status.TargetVolumeAttributesClassName), Evidence: from, Do: "Wait; some drivers need hours."})
+		w.add(waiting, Finding{What: fmt.Sprintf("the attributes of claim %s are being changed to class %s", pvc.Name,
+			status.TargetVolumeAttributesClassName), Evidence: from, Do: "Wait; some drivers need hours."})
 	}
 }
 

@@ -35,7 +35,8 @@ func (w *walk) claimNamed(namespace, name string, pod *corev1.Pod) {
 	}
 	pvc := w.claim(namespace, name)
 	if pvc == nil {
-		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s in namespace %s does not exist", name, namespace), Do: "Create the claim, or correct its name where it is used."})
+		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s in namespace %s does not exist", name, namespace),
+			Do: "Create the claim, or correct its name where it is used."})
 		return
 	}
 	if pvc.DeletionTimestamp != nil {
@@ -46,7 +47,8 @@ func (w *walk) claimNamed(namespace, name string, pod *corev1.Pod) {
 	case corev1.ClaimBound:
 		w.bound(pvc, pod)
 	case corev1.ClaimLost:
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is lost: its volume %s no longer exists", name, pvc.Spec.VolumeName), Evidence: []string{evidence(claims, namespace, name, "status.phase")},
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is lost: its volume %s no longer exists", name,
+			pvc.Spec.VolumeName), Evidence: []string{evidence(claims, namespace, name, "status.phase")},
 			Do: "Restore the data into a new claim, or create a PersistentVolume of that name again for the same storage, with a claimRef to this claim."})
 	default:
 		w.pending(pvc, pod)
@@ -75,7 +77,8 @@ func (w *walk) pending(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	switch {
 	case class == nil:
 		if !w.anyFits(pvc, name) {
-			w.absent(classes, Finding{What: fmt.Sprintf("%s asks for the class %s, which does not exist", what, name), Since: pvc.CreationTimestamp.Time,
+			w.absent(classes, Finding{What: fmt.Sprintf("%s asks for the class %s, which does not exist", what, name),
+				Since:    pvc.CreationTimestamp.Time,
 				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")}, Do: "Create the class, or create the claim again with one that exists ('get storageclasses'); the class of a claim cannot be changed."})
 		}
 	case class.Provisioner == noProvisioner:
@@ -88,16 +91,19 @@ func (w *walk) pending(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 func (w *walk) noClass(pvc *corev1.PersistentVolumeClaim) {
 	for _, class := range list[storagev1.StorageClass](w, classes, "", "") {
 		if class.Annotations[defaultClass] == "true" {
-			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s names no class, and gets the default one, %s", pvc.Name, class.Name), Since: pvc.CreationTimestamp.Time, Do: "Wait."})
+			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s names no class, and gets the default one, %s", pvc.Name,
+				class.Name), Since: pvc.CreationTimestamp.Time, Do: "Wait."})
 			return
 		}
 	}
 	if w.anyFits(pvc, "") {
 		return
 	}
-	w.absent(classes, Finding{What: fmt.Sprintf("the claim %s names no class, and there is no default one", pvc.Name), Since: pvc.CreationTimestamp.Time,
+	w.absent(classes, Finding{What: fmt.Sprintf("the claim %s names no class, and there is no default one", pvc.Name),
+		Since:    pvc.CreationTimestamp.Time,
 		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")},
-		Do:       "Mark a class as the default one (annotation " + defaultClass + ": \"true\"), or create the claim again with a class."})
+		Do: "Mark a class as the default one (annotation " + defaultClass +
+			": \"true\"), or create the claim again with a class."})
 }
 
 // prebound inspects a pending claim that names its volume.
@@ -108,12 +114,14 @@ func (w *walk) prebound(pvc *corev1.PersistentVolumeClaim) {
 	case pv == nil:
 		w.absent(volumes, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: from, Do: "Create the PersistentVolume, or create the claim again without the volume's name."})
 	case pv.Spec.ClaimRef != nil && (pv.Spec.ClaimRef.Name != pvc.Name || pv.Spec.ClaimRef.Namespace != pvc.Namespace || (pv.Spec.ClaimRef.UID != "" && pv.Spec.ClaimRef.UID != pvc.UID)):
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which belongs to claim %s", pvc.Name, pv.Name, key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)),
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which belongs to claim %s", pvc.Name,
+			pv.Name, key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)),
 			Evidence: append(from, evidence(volumes, "", pv.Name, "spec.claimRef")),
 			Do:       "If that claim is deleted and this claim may have its data, remove uid and resourceVersion from the volume's claimRef and name this claim in it."})
 	default:
 		if reason := mismatch(pv, pvc, classOf(pvc)); reason != "" {
-			w.add(cause, Finding{What: fmt.Sprintf("the volume %s does not match the claim %s: %s", pv.Name, pvc.Name, reason), Evidence: from, Do: "Create the claim or the volume again so that they match."})
+			w.add(cause, Finding{What: fmt.Sprintf("the volume %s does not match the claim %s: %s", pv.Name, pvc.Name, reason),
+				Evidence: from, Do: "Create the claim or the volume again so that they match."})
 		}
 	}
 }
@@ -124,7 +132,8 @@ func (w *walk) matching(pvc *corev1.PersistentVolumeClaim, class string) {
 	for _, pv := range list[corev1.PersistentVolume](w, volumes, "", "") {
 		reason := mismatch(&pv, pvc, class)
 		if reason == "" {
-			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits to be bound to volume %s, which matches", pvc.Name, pv.Name), Since: pvc.CreationTimestamp.Time,
+			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits to be bound to volume %s, which matches", pvc.Name,
+				pv.Name), Since: pvc.CreationTimestamp.Time,
 				Evidence: []string{evidence(volumes, "", pv.Name, "")}, Do: "If its class has WaitForFirstConsumer, run a pod that uses the claim; otherwise wait: it is bound within seconds."})
 			return
 		}
@@ -157,7 +166,8 @@ func mismatch(pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, cl
 	case pv.Spec.StorageClassName != class:
 		return fmt.Sprintf("its class is %q", pv.Spec.StorageClassName)
 	case modeOf(pv.Spec.VolumeMode) != modeOf(pvc.Spec.VolumeMode):
-		return fmt.Sprintf("its volumeMode is %s, and the claim wants %s", modeOf(pv.Spec.VolumeMode), modeOf(pvc.Spec.VolumeMode))
+		return fmt.Sprintf("its volumeMode is %s, and the claim wants %s", modeOf(pv.Spec.VolumeMode),
+			modeOf(pvc.Spec.VolumeMode))
 	case have.Cmp(want) < 0:
 		return fmt.Sprintf("it has %s, and the claim wants %s", have.String(), want.String())
 	}
@@ -191,10 +201,12 @@ func (w *walk) provisioning(pvc *corev1.PersistentVolumeClaim, class *storagev1.
 	}
 	parsed, err := claim.ParseClass(class)
 	if err != nil {
-		w.add(cause, Finding{What: "the class of the claim " + pvc.Name + " is wrong", Error: err.Error(), Evidence: []string{evidence(classes, "", class.Name, "parameters")},
+		w.add(cause, Finding{What: "the class of the claim " + pvc.Name +
+			" is wrong", Error: err.Error(), Evidence: []string{evidence(classes, "", class.Name, "parameters")},
 			Do: "Delete the class and create it again without the mistake; pending claims are then provisioned."})
 	} else if resolved, err := parsed.ResolveSecrets(claim.VolumeTokens(pvc, claim.VolumeName(pvc.UID))); err != nil {
-		w.add(cause, Finding{What: "a secret of the class of claim " + pvc.Name + " cannot be named", Error: err.Error(), Evidence: []string{evidence(classes, "", class.Name, "parameters")},
+		w.add(cause, Finding{What: "a secret of the class of claim " + pvc.Name +
+			" cannot be named", Error: err.Error(), Evidence: []string{evidence(classes, "", class.Name, "parameters")},
 			Do: "Correct the class, or give the claim the annotation that the secret's name is made of."})
 	} else if ref := resolved[claim.SecretProvision]; ref != nil {
 		w.secret("class "+class.Name, ref.Namespace, ref.Name, evidence(classes, "", class.Name, "parameters"))
@@ -208,7 +220,8 @@ func (w *walk) provisioning(pvc *corev1.PersistentVolumeClaim, class *storagev1.
 // consumer reports whether the claim waits for its first pod, so that its volume is
 // not created yet.
 func (w *walk) consumer(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, pod *corev1.Pod) bool {
-	if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer || pvc.Annotations[selectedNode] != "" {
+	if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer ||
+		pvc.Annotations[selectedNode] != "" {
 		return false
 	}
 	from := []string{evidence(classes, "", class.Name, "volumeBindingMode")}
@@ -217,7 +230,8 @@ func (w *walk) consumer(pvc *corev1.PersistentVolumeClaim, class *storagev1.Stor
 	case pod != nil && w.onHost:
 		return false
 	case pod != nil:
-		w.add(following, Finding{What: fmt.Sprintf("the volume of claim %s is created when the pod has a node", pvc.Name), Since: pvc.CreationTimestamp.Time, Evidence: from, Do: "See what the scheduler waits for."})
+		w.add(following, Finding{What: fmt.Sprintf("the volume of claim %s is created when the pod has a node", pvc.Name),
+			Since: pvc.CreationTimestamp.Time, Evidence: from, Do: "See what the scheduler waits for."})
 		return true
 	case len(users) == 0 && w.unreadable[pods]:
 		return false
@@ -229,7 +243,8 @@ func (w *walk) consumer(pvc *corev1.PersistentVolumeClaim, class *storagev1.Stor
 		return false
 	}
 	for _, user := range users {
-		w.add(following, Finding{What: fmt.Sprintf("the claim %s waits until its pod %s has a node", pvc.Name, user.Name), Since: user.CreationTimestamp.Time, Evidence: from, Do: "Ask 'holdfast why pod/" + user.Name + "'."})
+		w.add(following, Finding{What: fmt.Sprintf("the claim %s waits until its pod %s has a node", pvc.Name, user.Name),
+			Since: user.CreationTimestamp.Time, Evidence: from, Do: "Ask 'holdfast why pod/" + user.Name + "'."})
 		w.scheduling(&user)
 	}
 	return true
@@ -242,7 +257,8 @@ func (w *walk) users(pvc *corev1.PersistentVolumeClaim) (found []corev1.Pod) {
 			continue
 		}
 		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-			return (v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == pvc.Name) || (v.Ephemeral != nil && pod.Name+"-"+v.Name == pvc.Name)
+			return (v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == pvc.Name) ||
+				(v.Ephemeral != nil && pod.Name+"-"+v.Name == pvc.Name)
 		}) {
 			found = append(found, pod)
 		}
@@ -255,8 +271,10 @@ func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.S
 	driver := class.Provisioner
 	if w.onHost {
 		w.registered(driver)
-	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, "kubernetes.io/") && !w.unreadable[drivers] && !w.unreadable[csiNodes] {
-		w.add(cause, Finding{What: fmt.Sprintf("no driver creates volumes for the class %s: driver %s is not installed", class.Name, driver), Since: pvc.CreationTimestamp.Time,
+	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, "kubernetes.io/") &&
+		!w.unreadable[drivers] && !w.unreadable[csiNodes] {
+		w.add(cause, Finding{What: fmt.Sprintf("no driver creates volumes for the class %s: driver %s is not installed",
+			class.Name, driver), Since: pvc.CreationTimestamp.Time,
 			Evidence: []string{evidence(classes, "", class.Name, "provisioner"), "no CSIDriver object and no CSINode names it"}, Do: "Install the driver, or correct the class' provisioner (create the class again)."})
 		return
 	}
@@ -267,7 +285,8 @@ func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.S
 		return
 	}
 	asked := pvc.Annotations[provisionerOf] != ""
-	f := Finding{What: fmt.Sprintf("driver %s has not created the volume of claim %s yet", driver, pvc.Name), Since: pvc.CreationTimestamp.Time,
+	f := Finding{What: fmt.Sprintf("driver %s has not created the volume of claim %s yet", driver, pvc.Name),
+		Since:    pvc.CreationTimestamp.Time,
 		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.annotations["+provisionerOf+"]")},
 		Do:       "If this lasts for minutes, check that the driver's controller (its provisioner) runs, and read its log."}
 	if !asked && !w.onHost {
@@ -289,9 +308,11 @@ func (w *walk) selected(pvc *corev1.PersistentVolumeClaim, driver string) {
 		return
 	}
 	w.add(cause, Finding{
-		What:     fmt.Sprintf("node %[2]s, which was selected for the volume of claim %[1]s, does not run driver %[3]s", pvc.Name, node, driver),
-		Since:    pvc.CreationTimestamp.Time,
-		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.annotations["+selectedNode+"]"), evidence(csiNodes, "", node, "spec.drivers")},
+		What: fmt.Sprintf("node %[2]s, which was selected for the volume of claim %[1]s, does not run driver %[3]s",
+			pvc.Name, node, driver),
+		Since: pvc.CreationTimestamp.Time,
+		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.annotations["+selectedNode+"]"),
+			evidence(csiNodes, "", node, "spec.drivers")},
 		Do: fmt.Sprintf("Start the node or its driver. If the node was removed for good, delete the claim and its pod, and remove the entry %s, if there is one, from the ConfigMaps labelled holdfast.dev/intents.",
 			pvc.UID),
 	})
@@ -327,8 +348,10 @@ func (w *walk) source(pvc *corev1.PersistentVolumeClaim) {
 	case kind == "PersistentVolumeClaim":
 		w.cloned(pvc, namespace, name)
 	default:
-		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for a volume populator to fill it from %s %s (%s)", pvc.Name, kind, name, group), Since: pvc.CreationTimestamp.Time,
-			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.dataSourceRef")}, Do: "Check that the populator for that kind runs, and read its log."})
+		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for a volume populator to fill it from %s %s (%s)",
+			pvc.Name, kind, name, group), Since: pvc.CreationTimestamp.Time,
+			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name,
+				"spec.dataSourceRef")}, Do: "Check that the populator for that kind runs, and read its log."})
 	}
 }
 
@@ -337,12 +360,15 @@ func (w *walk) cloned(pvc *corev1.PersistentVolumeClaim, namespace, name string)
 	source := w.claim(namespace, name)
 	switch {
 	case source == nil:
-		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Correct the name of the source: create the claim again."})
+		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, which does not exist", pvc.Name,
+			name), Evidence: from, Do: "Correct the name of the source: create the claim again."})
 	case source.Status.Phase != corev1.ClaimBound:
-		w.add(following, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, which is %s", pvc.Name, name, source.Status.Phase), Evidence: from, Do: "See what the source waits for."})
+		w.add(following, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, which is %s", pvc.Name, name,
+			source.Status.Phase), Evidence: from, Do: "See what the source waits for."})
 		w.claimNamed(namespace, name, nil)
 	case modeOf(source.Spec.VolumeMode) != modeOf(pvc.Spec.VolumeMode):
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, and their volume modes differ", pvc.Name, name), Evidence: from, Do: "Create the claim again with the source's volumeMode."})
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, and their volume modes differ",
+			pvc.Name, name), Evidence: from, Do: "Create the claim again with the source's volumeMode."})
 	}
 }
 
@@ -350,12 +376,15 @@ func (w *walk) cloned(pvc *corev1.PersistentVolumeClaim, namespace, name string)
 func (w *walk) claimDeletion(pvc *corev1.PersistentVolumeClaim) {
 	if slices.Contains(pvc.Finalizers, claimProtection) {
 		for _, user := range w.users(pvc) {
-			w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and pod %s still uses it", pvc.Name, user.Name), Since: pvc.DeletionTimestamp.Time,
-				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.finalizers["+claimProtection+"]")}, Do: "End the pod; the claim is then removed."})
+			w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and pod %s still uses it", pvc.Name,
+				user.Name), Since: pvc.DeletionTimestamp.Time,
+				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name,
+					"metadata.finalizers["+claimProtection+"]")}, Do: "End the pod; the claim is then removed."})
 		}
 	}
 	if slices.Contains(pvc.Finalizers, snapshotSource) {
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and a snapshot of it is being taken", pvc.Name), Since: pvc.DeletionTimestamp.Time,
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and a snapshot of it is being taken",
+			pvc.Name), Since: pvc.DeletionTimestamp.Time,
 			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.finalizers["+snapshotSource+"]")}, Do: "Wait for the snapshot, or delete it if it fails ('holdfast why snapshot/NAME')."})
 	}
 	if !slices.Contains(pvc.Finalizers, claimProtection) { // otherwise the pods have to end first

@@ -20,8 +20,10 @@ func (w *walk) containers(pod *corev1.Pod) {
 		case status.State.Terminated != nil && status.State.Terminated.ExitCode != 0:
 			w.containerTerminated(pod, status, status.State.Terminated)
 		case status.State.Running != nil && !status.Ready && status.Started != nil && *status.Started && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == status.Name && c.ReadinessProbe != nil }):
-			w.add(waiting, Finding{What: fmt.Sprintf("container %s runs, and its readiness probe does not succeed", status.Name), Since: status.State.Running.StartedAt.Time,
-				Evidence: []string{statusOf(pod, status.Name, "ready")}, Do: "Wait; if it does not become ready, read the container's log and check its probe."})
+			w.add(waiting, Finding{What: fmt.Sprintf("container %s runs, and its readiness probe does not succeed",
+				status.Name), Since: status.State.Running.StartedAt.Time,
+				Evidence: []string{statusOf(pod, status.Name,
+					"ready")}, Do: "Wait; if it does not become ready, read the container's log and check its probe."})
 		}
 	}
 }
@@ -43,10 +45,10 @@ func (w *walk) containerWaiting(pod *corev1.Pod, status corev1.ContainerStatus, 
 		f.Do = "Correct the image's name, or give the pod the right to pull it."
 	case "CreateContainerConfigError":
 		f.What = fmt.Sprintf("container %s cannot be started: its configuration refers to something that is missing", status.Name)
-		f.Do = "Create what the message names, or correct the reference to it."
+		f.Do = "Create the object that the message names, or correct the reference to it."
 	default:
 		f.What = fmt.Sprintf("container %s cannot be started (%s)", status.Name, waits.Reason)
-		f.Do = "Correct what the message names."
+		f.Do = "Correct the object that the message names."
 	}
 	w.add(cause, f)
 }
@@ -65,8 +67,11 @@ func (w *walk) crashLoop(pod *corev1.Pod, status corev1.ContainerStatus, f Findi
 }
 
 // containerTerminated reports a container that failed and is not restarted.
-func (w *walk) containerTerminated(pod *corev1.Pod, status corev1.ContainerStatus, ended *corev1.ContainerStateTerminated) {
-	f := Finding{What: fmt.Sprintf("container %s has failed and is not restarted", status.Name), Since: ended.FinishedAt.Time, Error: describeEnd(ended),
+func (w *walk) containerTerminated(
+	pod *corev1.Pod, status corev1.ContainerStatus, ended *corev1.ContainerStateTerminated,
+) {
+	f := Finding{What: fmt.Sprintf("container %s has failed and is not restarted", status.Name),
+		Since: ended.FinishedAt.Time, Error: describeEnd(ended),
 		Evidence: []string{statusOf(pod, status.Name, "state.terminated")}, Do: fmt.Sprintf("See why in its log: %s; delete the failed pod and create it again.", w.logsOf(pod, status.Name, false))}
 	w.notStarted(&f, status.Name, ended)
 	w.add(cause, f)
@@ -83,7 +88,7 @@ func (w *walk) notStarted(f *Finding, container string, ended *corev1.ContainerS
 	switch {
 	case ended.Reason == reasonStartError:
 		f.What = fmt.Sprintf("container %s cannot be started", container)
-		f.Do = "Correct what the message names: the command must exist and be executable, and the mount paths must be usable in the container."
+		f.Do = "Correct the object that the message names: the command must exist and be executable, and the mount paths must be usable in the container."
 		return
 	case ended.ExitCode == exitNotFound:
 		f.What = fmt.Sprintf("the program of container %s, or one that it calls, is not found", container)
@@ -137,7 +142,8 @@ func (w *walk) mounts(pod *corev1.Pod) {
 		if mount.Error == "" {
 			continue
 		}
-		w.add(cause, Finding{What: fmt.Sprintf("the volume %s of the pod does not answer on this machine", mount.Volume), Error: mount.Error, Evidence: []string{mount.Path},
+		w.add(cause, Finding{What: fmt.Sprintf("the volume %s of the pod does not answer on this machine", mount.Volume),
+			Error: mount.Error, Evidence: []string{mount.Path},
 			Do: fmt.Sprintf("Check that the processes of driver %s that serve its filesystem run; then delete the pod and apply it again: its volume is published again.", mount.Driver)})
 	}
 }

@@ -20,15 +20,16 @@ func (w *walk) warnings(kind Kind, object metav1.Object, reasons ...string) []co
 	})
 }
 
-func (w *walk) eventsOf(kind Kind, object metav1.Object, wanted func(corev1.Event) bool) []corev1.Event {
+func (w *walk) eventsOf(kind Kind, object metav1.Object, matches func(corev1.Event) bool) []corev1.Event {
 	namespace := cmp.Or(object.GetNamespace(), metav1.NamespaceDefault)
 	selector := "involvedObject.kind=" + kind.Name() + ",involvedObject.name=" + object.GetName()
 	var found []corev1.Event
 	for _, e := range list[corev1.Event](w, events, namespace, selector) {
 		about := e.InvolvedObject
 		// A deleted object of the same name may have had events, too.
-		same := about.Kind == kind.Name() && about.Name == object.GetName() && (about.UID == "" || object.GetUID() == "" || about.UID == object.GetUID())
-		if same && wanted(e) {
+		same := about.Kind == kind.Name() && about.Name == object.GetName() && (about.UID == "" || object.GetUID() == "" ||
+			about.UID == object.GetUID())
+		if same && matches(e) {
 			found = append(found, e)
 		}
 	}
@@ -78,7 +79,8 @@ func failure(what string, kind Kind, list []corev1.Event) Finding {
 			f.Since = first(e)
 		}
 	}
-	f.Evidence = []string{fmt.Sprintf("event %s of %s %s", latest.Reason, kind.Name(), key(latest.InvolvedObject.Namespace, latest.InvolvedObject.Name))}
+	f.Evidence = []string{fmt.Sprintf("event %s of %s %s", latest.Reason, kind.Name(),
+		key(latest.InvolvedObject.Namespace, latest.InvolvedObject.Name))}
 	return f
 }
 
@@ -105,10 +107,14 @@ func callOf(reason, message string) (call, code string) {
 	for _, step := range []struct{ reason, text, call string }{
 		{"", "MountVolume.MountDevice failed", "NodeStageVolume"}, {"", "MapVolume.SetUpDevice failed", "NodeStageVolume"},
 		{"", "MountVolume.SetUp failed", "NodePublishVolume"}, {"", "MapVolume.MapPodDevice failed", "NodePublishVolume"},
-		{"", "NodeExpandVolume failed", "NodeExpandVolume"}, {"", "UnmountDevice failed", "NodeUnstageVolume"}, {"", "UnmountVolume.TearDown failed", "NodeUnpublishVolume"},
-		{"ProvisioningFailed", "", "CreateVolume"}, {"VolumeFailedDelete", "", "DeleteVolume"}, {"FailedAttachVolume", "", "ControllerPublishVolume"},
-		{"FailedDetachVolume", "", "ControllerUnpublishVolume"}, {"VolumeResizeFailed", "", "ControllerExpandVolume"}, {"FileSystemResizeFailed", "", "NodeExpandVolume"},
-		{"VolumeModifyFailed", "", "ControllerModifyVolume"}, {"SnapshotCreationFailed", "", "CreateSnapshot"}, {"SnapshotContentCreationFailed", "", "CreateSnapshot"},
+		{"", "NodeExpandVolume failed", "NodeExpandVolume"}, {"", "UnmountDevice failed", "NodeUnstageVolume"},
+		{"", "UnmountVolume.TearDown failed", "NodeUnpublishVolume"},
+		{"ProvisioningFailed", "", "CreateVolume"}, {"VolumeFailedDelete", "", "DeleteVolume"},
+		{"FailedAttachVolume", "", "ControllerPublishVolume"},
+		{"FailedDetachVolume", "", "ControllerUnpublishVolume"}, {"VolumeResizeFailed", "", "ControllerExpandVolume"},
+		{"FileSystemResizeFailed", "", "NodeExpandVolume"},
+		{"VolumeModifyFailed", "", "ControllerModifyVolume"}, {"SnapshotCreationFailed", "", "CreateSnapshot"},
+		{"SnapshotContentCreationFailed", "", "CreateSnapshot"},
 		{"SnapshotDeleteError", "", "DeleteSnapshot"},
 	} {
 		if code != "" && (step.reason == "" || step.reason == reason) && strings.Contains(message, step.text) {

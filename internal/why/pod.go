@@ -14,7 +14,8 @@ import (
 func (w *walk) podNamed(namespace, name string) {
 	pod := w.pod(namespace, name)
 	if pod == nil {
-		w.absent(pods, Finding{What: fmt.Sprintf("there is no pod %s in namespace %s", name, namespace), Do: "Find its name and namespace with 'get pods -A'."})
+		w.absent(pods, Finding{What: fmt.Sprintf("there is no pod %s in namespace %s", name, namespace),
+			Do: "Find its name and namespace with 'get pods -A'."})
 		return
 	}
 	switch {
@@ -34,8 +35,10 @@ func (w *walk) podNamed(namespace, name string) {
 	}
 	w.fine("the pod is %s, and none of its volumes keeps it from running", strings.ToLower(string(pod.Status.Phase)))
 	for _, gate := range pod.Spec.SchedulingGates {
-		w.add(cause, Finding{What: "the pod waits for the removal of the scheduling gate " + gate.Name, Since: pod.CreationTimestamp.Time,
-			Evidence: []string{evidence(pods, namespace, name, "spec.schedulingGates")}, Do: "The program that set the gate has to remove it."})
+		w.add(cause, Finding{What: "the pod waits for the removal of the scheduling gate " + gate.Name,
+			Since: pod.CreationTimestamp.Time,
+			Evidence: []string{evidence(pods, namespace, name,
+				"spec.schedulingGates")}, Do: "The program that set the gate has to remove it."})
 	}
 	for i := range pod.Spec.Volumes {
 		w.podVolume(pod, &pod.Spec.Volumes[i])
@@ -50,9 +53,10 @@ func ended(pod *corev1.Pod) bool {
 }
 
 func running(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
-		return c.State.Waiting != nil && c.State.Waiting.Reason == "ContainerCreating"
-	})
+	return pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses,
+		func(c corev1.ContainerStatus) bool {
+			return c.State.Waiting != nil && c.State.Waiting.Reason == "ContainerCreating"
+		})
 }
 
 // deletedAt returns when the deletion of an object began. deletionTimestamp is the end
@@ -82,8 +86,9 @@ func (w *walk) podDeletion(pod *corev1.Pod) {
 			Evidence: []string{evidence(nodes, "", node.Name, "status.conditions[Ready]")},
 			Do:       "If the machine is certainly off, taint the node with node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; its volumes are then detached. Never do so while the machine may still write."})
 	} else if pod.Spec.NodeName != "" && !w.onHost && node == nil {
-		w.absent(nodes, Finding{What: "the pod's node " + pod.Spec.NodeName + " no longer exists", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
-			Do: "The garbage collector deletes the pod within minutes; if it does not, delete the pod with --grace-period=0 --force."})
+		w.absent(nodes, Finding{What: "the pod's node " + pod.Spec.NodeName + " no longer exists", Since: since,
+			Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
+			Do:       "The garbage collector deletes the pod within minutes; if it does not, delete the pod with --grace-period=0 --force."})
 	}
 	w.add(following, Finding{What: "the pod is being deleted, and its containers still run or its volumes are still mounted", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "metadata.deletionTimestamp")},
 		Do: "Wait for the end of its grace period; if it remains, inspect its node."})
@@ -133,7 +138,8 @@ func (w *walk) podVolume(pod *corev1.Pod, volume *corev1.Volume) {
 	case volume.CSI != nil:
 		w.inline(pod, volume.Name, volume.CSI)
 	case volume.Secret != nil && (volume.Secret.Optional == nil || !*volume.Secret.Optional):
-		w.secret("the pod's volume "+volume.Name, pod.Namespace, volume.Secret.SecretName, evidence(pods, pod.Namespace, pod.Name, "spec.volumes"))
+		w.secret("the pod's volume "+volume.Name, pod.Namespace, volume.Secret.SecretName,
+			evidence(pods, pod.Namespace, pod.Name, "spec.volumes"))
 	}
 }
 
@@ -144,7 +150,8 @@ func (w *walk) ephemeral(pod *corev1.Pod, volume string) {
 	found := w.claim(pod.Namespace, name)
 	switch {
 	case found == nil:
-		f := Finding{What: fmt.Sprintf("the claim %s of the pod's ephemeral volume %s does not exist yet", name, volume), Since: pod.CreationTimestamp.Time,
+		f := Finding{What: fmt.Sprintf("the claim %s of the pod's ephemeral volume %s does not exist yet", name, volume),
+			Since:    pod.CreationTimestamp.Time,
 			Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.volumes")},
 			Do:       "If it is not created within seconds, a quota of the namespace may forbid it: read the pod's events and the namespace's ResourceQuota."}
 		if list := w.warnings(pods, pod, "FailedCreate", "FailedBinding", "CreateClaimFailed"); len(list) > 0 {
@@ -170,7 +177,8 @@ func (w *walk) inline(pod *corev1.Pod, volume string, source *corev1.CSIVolumeSo
 		w.absent(drivers, Finding{What: fmt.Sprintf("driver %s of the pod's inline volume %s has no CSIDriver object, and only such an object can allow inline volumes", source.Driver, volume), Evidence: []string{from},
 			Do: "Install the driver, or correct its name in the pod."})
 	case !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral):
-		w.add(cause, Finding{What: fmt.Sprintf("driver %s does not support inline volumes (the pod's volume %s)", source.Driver, volume),
+		w.add(cause, Finding{What: fmt.Sprintf("driver %s does not support inline volumes (the pod's volume %s)",
+			source.Driver, volume),
 			Evidence: []string{from, evidence(drivers, "", source.Driver, "spec.volumeLifecycleModes")},
 			Do:       "Use a claim or a generic ephemeral volume instead; to add the mode Ephemeral, delete the CSIDriver object and create it again."})
 	}
@@ -180,12 +188,13 @@ func (w *walk) inline(pod *corev1.Pod, volume string, source *corev1.CSIVolumeSo
 	w.onNode(source.Driver, pod)
 }
 
-// secret checks that a secret exists. user is what needs it.
+// secret checks that a secret exists. user is the object that needs it.
 func (w *walk) secret(user, namespace, name, from string) {
 	if name == "" || w.exists(secrets, namespace, name) {
 		return
 	}
-	w.add(cause, Finding{What: fmt.Sprintf("%s needs the secret %s in namespace %s, which does not exist", user, name, namespace), Evidence: []string{from},
+	w.add(cause, Finding{What: fmt.Sprintf("%s needs the secret %s in namespace %s, which does not exist", user, name,
+		namespace), Evidence: []string{from},
 		Do: "Create the secret, or correct the reference to it."})
 }
 
@@ -207,21 +216,28 @@ func (w *walk) scheduling(pod *corev1.Pod) {
 			Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "status.conditions[PodScheduled]")}})
 		return
 	}
-	w.add(following, Finding{What: "the pod has no node yet", Since: pod.CreationTimestamp.Time, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
-		Do: "Check that the scheduler runs."})
+	w.add(following, Finding{What: "the pod has no node yet", Since: pod.CreationTimestamp.Time,
+		Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
+		Do:       "Check that the scheduler runs."})
 }
 
 // readScheduler returns the meaning of the scheduler's message about volumes, and the advice.
 func readScheduler(message string) (what, do string) {
 	for _, known := range []struct{ words, what, do string }{
 		{"volume node affinity conflict", "no node that can run the pod can reach its volume", "Let the pod run where the volume is (its nodeSelector, affinity and taints), or move the data; volumes of classes with WaitForFirstConsumer are created where the pod can run."},
-		{"exceed max volume count", "the nodes on which the pod could run have as many volumes as their driver allows", "Add a node, or move pods with volumes away; 'get csinodes -o yaml' shows the limits."},
-		{"did not have enough free storage", "no node on which the pod could run has enough free storage for its claim", "Free space, request less, or wait until the driver reports more capacity (CSIStorageCapacity)."},
+		{"exceed max volume count", "the nodes on which the pod could run have as many volumes as their driver allows",
+			"Add a node, or move pods with volumes away; 'get csinodes -o yaml' shows the limits."},
+		{"did not have enough free storage", "no node on which the pod could run has enough free storage for its claim",
+			"Free space, request less, or wait until the driver reports more capacity (CSIStorageCapacity)."},
 		{"node(s) didn't find available persistent volumes to bind", "no PersistentVolume that could be bound is reachable from a node on which the pod could run", "Create a volume there, or allow the pod on more nodes."},
-		{"ReadWriteOncePod", "another pod uses the pod's ReadWriteOncePod volume", "Wait until the other pod ends, or delete it."},
-		{"bound to non-existent persistentvolume", "the pod's claim is bound to a volume that no longer exists", "The claim is lost: restore its data into a new claim."},
-		{"volume topology", "no node satisfies both the volume's topology and the pod's constraints", "Relax the pod's constraints, or the class' allowedTopologies."},
-		{"CSI driver", "no node on which the pod could run runs the driver of its volume", "Run the driver's node service there; its pods may not tolerate the nodes' taints."},
+		{"ReadWriteOncePod", "another pod uses the pod's ReadWriteOncePod volume",
+			"Wait until the other pod ends, or delete it."},
+		{"bound to non-existent persistentvolume", "the pod's claim is bound to a volume that no longer exists",
+			"The claim is lost: restore its data into a new claim."},
+		{"volume topology", "no node satisfies both the volume's topology and the pod's constraints",
+			"Relax the pod's constraints, or the class' allowedTopologies."},
+		{"CSI driver", "no node on which the pod could run runs the driver of its volume",
+			"Run the driver's node service there; its pods may not tolerate the nodes' taints."},
 	} {
 		if strings.Contains(message, known.words) {
 			return known.what, known.do
@@ -286,12 +302,14 @@ func (w *walk) onNode(driver string, pod *corev1.Pod) {
 	}
 	node := get[storagev1.CSINode](w, csiNodes, "", pod.Spec.NodeName)
 	if node == nil {
-		w.absent(csiNodes, Finding{What: "no driver at all is registered on the pod's node " + pod.Spec.NodeName, Evidence: []string{evidence(csiNodes, "", pod.Spec.NodeName, "")},
-			Do: "Run the node service of driver " + driver + " there."})
+		w.absent(csiNodes, Finding{What: "no driver at all is registered on the pod's node " + pod.Spec.NodeName,
+			Evidence: []string{evidence(csiNodes, "", pod.Spec.NodeName, "")},
+			Do:       "Run the node service of driver " + driver + " there."})
 		return
 	}
 	if !slices.ContainsFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }) {
-		w.add(cause, Finding{What: fmt.Sprintf("driver %s is not registered on the pod's node %s", driver, pod.Spec.NodeName), Evidence: []string{evidence(csiNodes, "", node.Name, "spec.drivers")},
+		w.add(cause, Finding{What: fmt.Sprintf("driver %s is not registered on the pod's node %s", driver,
+			pod.Spec.NodeName), Evidence: []string{evidence(csiNodes, "", node.Name, "spec.drivers")},
 			Do: "Check that the driver's node pod runs there (taints, crashes), and that its registration socket is in the kubelet's plugins_registry."})
 	}
 }
@@ -310,8 +328,9 @@ func (w *walk) registered(driver string) {
 	if len(names) > 0 {
 		with = strings.Join(names, ", ") + " is"
 	}
-	w.add(cause, Finding{What: fmt.Sprintf("driver %s is not registered with this host (%s)", driver, with), Evidence: []string{"the host's list of drivers"},
-		Do: "Start the driver with its registration socket in ROOT/plugins_registry, or correct the driver's name."})
+	w.add(cause, Finding{What: fmt.Sprintf("driver %s is not registered with this host (%s)", driver, with),
+		Evidence: []string{"the host's list of drivers"},
+		Do:       "Start the driver with its registration socket in ROOT/plugins_registry, or correct the driver's name."})
 }
 
 // limit checks whether the node has as many volumes as the driver allows.
@@ -331,7 +350,8 @@ func (w *walk) limit(driver, node string) {
 			}
 		}
 		if count >= int(*d.Allocatable.Count) {
-			w.add(cause, Finding{What: fmt.Sprintf("node %s has %d volumes of driver %s attached, and the limit is %d", node, count, driver, *d.Allocatable.Count),
+			w.add(cause, Finding{What: fmt.Sprintf("node %s has %d volumes of driver %s attached, and the limit is %d", node,
+				count, driver, *d.Allocatable.Count),
 				Evidence: []string{evidence(csiNodes, "", node, "spec.drivers[].allocatable.count")}, Do: "Let the pod run on another node, or move pods with volumes away from this one."})
 		}
 	}

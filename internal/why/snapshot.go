@@ -17,7 +17,8 @@ func (w *walk) snapshotNamed(namespace, name string) {
 	}
 	s := w.snapshot(namespace, name)
 	if s == nil {
-		w.absent(snapshots, Finding{What: fmt.Sprintf("there is no VolumeSnapshot %s in namespace %s", name, namespace), Do: "Correct its name; if there are no snapshots at all, their custom resources may not be installed."})
+		w.absent(snapshots, Finding{What: fmt.Sprintf("there is no VolumeSnapshot %s in namespace %s", name, namespace),
+			Do: "Correct its name; if there are no snapshots at all, their custom resources may not be installed."})
 		return
 	}
 	if s.DeletionTimestamp != nil {
@@ -30,7 +31,8 @@ func (w *walk) snapshotNamed(namespace, name string) {
 	}
 	w.calls("VolumeSnapshot", namespace, name)
 	if s.Status != nil && s.Status.Error != nil {
-		w.add(failing, snapshotFailure("the snapshot "+name+" cannot be taken", s.Status.Error, evidence(snapshots, namespace, name, "status.error")))
+		w.add(failing, snapshotFailure("the snapshot "+name+" cannot be taken", s.Status.Error,
+			evidence(snapshots, namespace, name, "status.error")))
 	}
 	if list := w.warnings(snapshots, s, "SnapshotCreationFailed", "SnapshotContentCreationFailed", "SnapshotFailed", "SnapshotContentMissing", "SnapshotContentMisbound"); len(list) > 0 && (s.Status == nil || s.Status.Error == nil) {
 		w.add(failing, failure("the snapshot "+name+" cannot be taken", snapshots, list))
@@ -60,10 +62,12 @@ func (w *walk) snapshotSource(s *snapshotv1.VolumeSnapshot) bool {
 		content := get[snapshotv1.VolumeSnapshotContent](w, contents, "", name)
 		switch {
 		case content == nil:
-			w.absent(contents, Finding{What: fmt.Sprintf("the snapshot %s names the content %s, which does not exist", s.Name, name), Evidence: from, Do: "Create the VolumeSnapshotContent, or correct its name."})
+			w.absent(contents, Finding{What: fmt.Sprintf("the snapshot %s names the content %s, which does not exist", s.Name,
+				name), Evidence: from, Do: "Create the VolumeSnapshotContent, or correct its name."})
 			return false
 		case content.Spec.VolumeSnapshotRef.Name != s.Name || content.Spec.VolumeSnapshotRef.Namespace != s.Namespace:
-			w.add(cause, Finding{What: fmt.Sprintf("the content %s is for snapshot %s, not for %s", name, key(content.Spec.VolumeSnapshotRef.Namespace, content.Spec.VolumeSnapshotRef.Name), s.Name), Evidence: from,
+			w.add(cause, Finding{What: fmt.Sprintf("the content %s is for snapshot %s, not for %s", name,
+				key(content.Spec.VolumeSnapshotRef.Namespace, content.Spec.VolumeSnapshotRef.Name), s.Name), Evidence: from,
 				Do: "Set the content's volumeSnapshotRef to this snapshot."})
 			return false
 		}
@@ -75,7 +79,8 @@ func (w *walk) snapshotSource(s *snapshotv1.VolumeSnapshot) bool {
 		w.absent(claims, Finding{What: fmt.Sprintf("the snapshot %s is of claim %s, which does not exist", s.Name, text(s.Spec.Source.PersistentVolumeClaimName)), Evidence: from, Do: "Create the snapshot again with the name of a claim."})
 		return false
 	case pvc.Status.Phase != corev1.ClaimBound:
-		w.add(following, Finding{What: fmt.Sprintf("the snapshot %s is of claim %s, which is not bound yet", s.Name, pvc.Name), Evidence: from, Do: "See what the claim waits for."})
+		w.add(following, Finding{What: fmt.Sprintf("the snapshot %s is of claim %s, which is not bound yet", s.Name,
+			pvc.Name), Evidence: from, Do: "See what the claim waits for."})
 		w.claimNamed(pvc.Namespace, pvc.Name, nil)
 		return false
 	}
@@ -97,13 +102,15 @@ func (w *walk) snapshotClass(s *snapshotv1.VolumeSnapshot, pvc *corev1.Persisten
 			}
 		}
 		w.absent(snapshotKinds, Finding{What: fmt.Sprintf("the snapshot %s names no class, and there is no default one for driver %s", s.Name, driver), Evidence: from,
-			Do: "Mark a VolumeSnapshotClass of the driver as the default one (annotation " + defaultSnapshotClass + ": \"true\"), or create the snapshot again with a class."})
+			Do: "Mark a VolumeSnapshotClass of the driver as the default one (annotation " + defaultSnapshotClass +
+				": \"true\"), or create the snapshot again with a class."})
 		return false
 	}
 	class := get[snapshotv1.VolumeSnapshotClass](w, snapshotKinds, "", name)
 	switch {
 	case class == nil:
-		w.absent(snapshotKinds, Finding{What: fmt.Sprintf("the snapshot %s asks for the class %s, which does not exist", s.Name, name), Evidence: from, Do: "Create the class, or create the snapshot again with one that exists."})
+		w.absent(snapshotKinds, Finding{What: fmt.Sprintf("the snapshot %s asks for the class %s, which does not exist",
+			s.Name, name), Evidence: from, Do: "Create the class, or create the snapshot again with one that exists."})
 	case class.Driver != driver:
 		w.add(cause, Finding{What: fmt.Sprintf("the class %s of snapshot %s is for driver %s, and the volume is of %s", name, s.Name, class.Driver, driver), Evidence: from, Do: "Create the snapshot again with a class of the volume's driver."})
 	default:

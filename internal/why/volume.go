@@ -20,7 +20,8 @@ const attachGracePeriod = 30 * time.Second
 func (w *walk) volumeNamed(name string) {
 	pv := w.volume(name)
 	if pv == nil {
-		w.absent(volumes, Finding{What: "there is no PersistentVolume " + name, Do: "Find its name with 'get pv'; a volume can also be named by its handle: volume/HANDLE."})
+		w.absent(volumes, Finding{What: "there is no PersistentVolume " + name,
+			Do: "Find its name with 'get pv'; a volume can also be named by its handle: volume/HANDLE."})
 		return
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil && pv.DeletionTimestamp == nil && pv.Status.Phase == corev1.VolumeBound {
@@ -60,7 +61,8 @@ func (w *walk) handle(id string) {
 func (w *walk) bound(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	pv := w.volume(pvc.Spec.VolumeName)
 	if pv == nil {
-		w.absent(volumes, Finding{What: fmt.Sprintf("the claim %s is bound to volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeName")},
+		w.absent(volumes, Finding{What: fmt.Sprintf("the claim %s is bound to volume %s, which does not exist", pvc.Name,
+			pvc.Spec.VolumeName), Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeName")},
 			Do: "Restore the PersistentVolume (its handle is in the storage system), or restore the data into a new claim."})
 		return
 	}
@@ -93,7 +95,8 @@ func (w *walk) exclusive(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	for _, other := range w.users(pvc) {
 		if other.UID != pod.UID || other.Name != pod.Name {
 			w.add(cause, Finding{What: fmt.Sprintf("the claim %s is for one pod at a time (ReadWriteOncePod), and pod %s uses it", pvc.Name, other.Name), Since: other.CreationTimestamp.Time,
-				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.accessModes")}, Do: "Wait until the other pod ends, or delete it."})
+				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name,
+					"spec.accessModes")}, Do: "Wait until the other pod ends, or delete it."})
 		}
 	}
 }
@@ -130,9 +133,11 @@ func (w *walk) reachable(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	if node == nil || claim.FitsNode(pv.Spec.NodeAffinity, node.Name, node.Labels) {
 		return
 	}
-	w.add(cause, Finding{What: fmt.Sprintf("the volume %s cannot be reached from the pod's node %s: it requires %s", pv.Name, node.Name, claim.DescribeAffinity(pv.Spec.NodeAffinity)),
-		Evidence: []string{evidence(volumes, "", pv.Name, "spec.nodeAffinity"), evidence(nodes, "", node.Name, "metadata.labels")},
-		Do:       "Delete the pod so that it is scheduled again, and do not set spec.nodeName."})
+	w.add(cause, Finding{What: fmt.Sprintf("the volume %s cannot be reached from the pod's node %s: it requires %s",
+		pv.Name, node.Name, claim.DescribeAffinity(pv.Spec.NodeAffinity)),
+		Evidence: []string{evidence(volumes, "", pv.Name, "spec.nodeAffinity"),
+			evidence(nodes, "", node.Name, "metadata.labels")},
+		Do: "Delete the pod so that it is scheduled again, and do not set spec.nodeName."})
 }
 
 func (w *walk) attachments(pv *corev1.PersistentVolume, pod *corev1.Pod) {
@@ -157,7 +162,8 @@ func (w *walk) attachments(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 		w.limit(pv.Spec.CSI.Driver, pod.Spec.NodeName)
 	}
 	if own == nil && !w.unreadable[attachments] && !w.unreadable[drivers] {
-		w.add(following, Finding{What: fmt.Sprintf("no VolumeAttachment requests volume %s on node %s yet", pv.Name, pod.Spec.NodeName), Evidence: []string{"no VolumeAttachment names the volume and the node"},
+		w.add(following, Finding{What: fmt.Sprintf("no VolumeAttachment requests volume %s on node %s yet", pv.Name,
+			pod.Spec.NodeName), Evidence: []string{"no VolumeAttachment names the volume and the node"},
 			Do: "The attach/detach controller of kube-controller-manager creates the VolumeAttachment; if it does not, read its log."})
 	}
 }
@@ -172,15 +178,19 @@ func (w *walk) attachment(pv *corev1.PersistentVolume, a *storagev1.VolumeAttach
 	from := func(field string) []string { return []string{evidence(attachments, "", a.Name, field)} }
 	switch {
 	case a.DeletionTimestamp != nil && a.Status.DetachError != nil:
-		w.add(failing, attachFailure(fmt.Sprintf("the volume %s cannot be detached from node %s", pv.Name, a.Spec.NodeName), "ControllerUnpublishVolume", a.Status.DetachError, from("status.detachError")))
+		w.add(failing, attachFailure(fmt.Sprintf("the volume %s cannot be detached from node %s", pv.Name, a.Spec.NodeName),
+			"ControllerUnpublishVolume", a.Status.DetachError, from("status.detachError")))
 	case a.DeletionTimestamp != nil:
-		w.add(waiting, Finding{What: fmt.Sprintf("the volume %s is being detached from node %s", pv.Name, a.Spec.NodeName), Since: a.DeletionTimestamp.Time, Evidence: from("metadata.deletionTimestamp"),
+		w.add(waiting, Finding{What: fmt.Sprintf("the volume %s is being detached from node %s", pv.Name, a.Spec.NodeName),
+			Since: a.DeletionTimestamp.Time, Evidence: from("metadata.deletionTimestamp"),
 			Do: "If this lasts for minutes, check that the driver's controller (its attacher) runs, and read its log."})
 	case elsewhere && a.Status.Attached && !shared(pv):
-		w.add(cause, Finding{What: fmt.Sprintf("the volume %s is attached to node %s, and may be attached to one node only", pv.Name, a.Spec.NodeName), Since: a.CreationTimestamp.Time, Evidence: from("spec.nodeName"),
+		w.add(cause, Finding{What: fmt.Sprintf("the volume %s is attached to node %s, and may be attached to one node only",
+			pv.Name, a.Spec.NodeName), Since: a.CreationTimestamp.Time, Evidence: from("spec.nodeName"),
 			Do: "End the pod that uses it there; if that node is certainly off, give it the out-of-service taint, so that the volume is detached."})
 	case !a.Status.Attached && a.Status.AttachError != nil:
-		w.add(failing, attachFailure(fmt.Sprintf("the volume %s cannot be attached to node %s", pv.Name, a.Spec.NodeName), "ControllerPublishVolume", a.Status.AttachError, from("status.attachError")))
+		w.add(failing, attachFailure(fmt.Sprintf("the volume %s cannot be attached to node %s", pv.Name, a.Spec.NodeName),
+			"ControllerPublishVolume", a.Status.AttachError, from("status.attachError")))
 	case !a.Status.Attached && w.now().Sub(a.CreationTimestamp.Time) > attachGracePeriod:
 		w.add(waiting, Finding{What: fmt.Sprintf("the volume %s waits for its attachment to node %s, and the driver's attacher has not responded", pv.Name, a.Spec.NodeName), Since: a.CreationTimestamp.Time, Evidence: from("status"),
 			Do: fmt.Sprintf("Check that the controller of driver %s (its attacher) runs, and read its log.", a.Spec.Attacher)})
@@ -188,7 +198,8 @@ func (w *walk) attachment(pv *corev1.PersistentVolume, a *storagev1.VolumeAttach
 }
 
 func shared(pv *corev1.PersistentVolume) bool {
-	return slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) || slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
+	return slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) ||
+		slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
 }
 
 func attachFailure(what, call string, failed *storagev1.VolumeError, from []string) Finding {
@@ -201,7 +212,8 @@ func attachFailure(what, call string, failed *storagev1.VolumeError, from []stri
 
 // codeName returns the name of a gRPC code's number.
 func codeName(number int32) string {
-	names := []string{"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted",
+	names := []string{"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists",
+		"PermissionDenied", "ResourceExhausted",
 		"FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"}
 	if number < 0 || int(number) >= len(names) {
 		return fmt.Sprintf("Code(%d)", number)
@@ -231,7 +243,8 @@ func (w *walk) volumeDeletion(pv *corev1.PersistentVolume) {
 	}
 	w.dependents(pv)
 	if ref := pv.Spec.ClaimRef; ref != nil && pv.Status.Phase == corev1.VolumeBound {
-		w.add(cause, Finding{What: fmt.Sprintf("the volume %s is being deleted, and claim %s is bound to it", pv.Name, key(ref.Namespace, ref.Name)), Since: pv.DeletionTimestamp.Time,
+		w.add(cause, Finding{What: fmt.Sprintf("the volume %s is being deleted, and claim %s is bound to it", pv.Name,
+			key(ref.Namespace, ref.Name)), Since: pv.DeletionTimestamp.Time,
 			Evidence: []string{evidence(volumes, "", pv.Name, "metadata.finalizers["+volumeProtection+"]")}, Do: "Delete the claim, too, if its data are not needed; the volume is then deleted."})
 	}
 	w.finalizers(volumes, pv)
@@ -241,7 +254,8 @@ func (w *walk) volumeDeletion(pv *corev1.PersistentVolume) {
 func (w *walk) dependents(pv *corev1.PersistentVolume) {
 	for _, a := range list[storagev1.VolumeAttachment](w, attachments, "", "") {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil && *name == pv.Name {
-			w.add(cause, Finding{What: fmt.Sprintf("the volume %s is still attached to node %s", pv.Name, a.Spec.NodeName), Since: a.CreationTimestamp.Time, Evidence: []string{evidence(attachments, "", a.Name, "")},
+			w.add(cause, Finding{What: fmt.Sprintf("the volume %s is still attached to node %s", pv.Name, a.Spec.NodeName),
+				Since: a.CreationTimestamp.Time, Evidence: []string{evidence(attachments, "", a.Name, "")},
 				Do: "It is detached when no pod on that node uses it; 'holdfast why' for the pods there reports why they remain."})
 		}
 	}
@@ -251,7 +265,8 @@ func (w *walk) dependents(pv *corev1.PersistentVolume) {
 func (w *walk) finalizers(kind Kind, object metav1.Object) {
 	for _, finalizer := range object.GetFinalizers() {
 		owner, do := finalizerOwner(finalizer)
-		w.add(following, Finding{What: fmt.Sprintf("%s %s waits for the removal of the finalizer %s (%s)", kind.Name(), object.GetName(), finalizer, owner), Since: deletedAt(object),
+		w.add(following, Finding{What: fmt.Sprintf("%s %s waits for the removal of the finalizer %s (%s)", kind.Name(),
+			object.GetName(), finalizer, owner), Since: deletedAt(object),
 			Evidence: []string{evidence(kind, object.GetNamespace(), object.GetName(), "metadata.finalizers")}, Do: do})
 	}
 }
@@ -286,11 +301,12 @@ func (w *walk) calls(kind, namespace, name string) {
 	}
 	calls, err := w.host.Calls(w.ctx, kind, key(namespace, name))
 	if err != nil {
-		w.readFailed("what the host does for "+name, err)
+		w.readFailed("the host's work on  "+name, err)
 		return
 	}
 	for _, c := range calls {
-		f := Finding{What: fmt.Sprintf("the step %q for %s %s fails", c.Step, kind, name), Since: c.Since, Code: c.Code, Attempts: c.Attempts, Error: c.Error,
+		f := Finding{What: fmt.Sprintf("the step %q for %s %s fails", c.Step, kind, name), Since: c.Since, Code: c.Code,
+			Attempts: c.Attempts, Error: c.Error,
 			Evidence: []string{"the host's journal"}}
 		if found := rpcNames.FindString(c.Error); found != "" {
 			f.Call = found

@@ -1,7 +1,7 @@
 // Package why reports what a pod, a claim, a volume or a snapshot waits for. It
 // follows the references between objects as Kubernetes' controllers and kubelets
-// do, and reports what is missing, which call failed how often with which code,
-// and what to do. It only reads, from a cluster or from a host.
+// do, and reports missing objects, failed calls with their codes and counts, and the
+// remedy. It only reads, from a cluster or from a host.
 package why
 
 import (
@@ -24,7 +24,7 @@ type Finding struct {
 	// Call is the RPC that failed, Code the name of its gRPC code.
 	Call string `json:"call,omitempty"`
 	Code string `json:"code,omitempty"`
-	// Attempts is how often the call failed.
+	// Attempts counts the failures of the call.
 	Attempts int `json:"attempts,omitempty"`
 	// Error is the message of the driver or the controller.
 	Error string `json:"error,omitempty"`
@@ -41,13 +41,13 @@ type State string
 
 // The states of a report.
 const (
-	// Fine: nothing was found.
+	// Fine: no finding.
 	Fine State = "fine"
 	// Waits: the findings may resolve without action.
 	Waits State = "waits"
 	// Stuck: a person has to act.
 	Stuck State = "stuck"
-	// Unknown: nothing was found, and not everything could be read.
+	// Unknown: no finding, and some objects could not be read.
 	Unknown State = "unknown"
 )
 
@@ -80,7 +80,7 @@ type Report struct {
 	// Fine is the state of the subject without findings.
 	Fine     string    `json:"fine,omitempty"`
 	Findings []Finding `json:"findings,omitempty"`
-	// Notes name what could not be read.
+	// Notes name the objects that could not be read.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -92,7 +92,7 @@ func (r Report) Answer() string {
 	return r.Subject + ": " + r.Findings[0].What
 }
 
-// Subject is what is asked about.
+// Subject is the object that the question is about.
 type Subject struct {
 	// Kind is pod, pvc, pv, volume or snapshot; of a volume, Name is its handle.
 	Kind, Namespace, Name string
@@ -151,7 +151,8 @@ func (s Subject) String() string {
 
 // Ask reports what the subject waits for. It returns an error if objects cannot be read.
 func Ask(ctx context.Context, reader Reader, subject Subject) (Report, error) {
-	w := &walk{ctx: ctx, reader: reader, now: time.Now, report: Report{Subject: subject.String()}, seen: map[string]bool{}, unreadable: map[Kind]bool{}}
+	w := &walk{ctx: ctx, reader: reader, now: time.Now, report: Report{Subject: subject.String()},
+		seen: map[string]bool{}, unreadable: map[Kind]bool{}}
 	w.host, w.onHost = reader.(Host)
 	switch subject.Kind {
 	case "pod":
@@ -266,7 +267,7 @@ func (w *walk) fine(format string, arguments ...any) {
 	}
 }
 
-// readFailed keeps the first error, and adds a note for what may not be read.
+// readFailed keeps the first error, and adds a note for objects that may not be read.
 func (w *walk) readFailed(what string, err error) {
 	switch {
 	case errors.Is(err, ErrForbidden):

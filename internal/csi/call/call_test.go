@@ -138,7 +138,7 @@ func TestBuild_refusesWhatIsWrong(t *testing.T) {
 		{"an unknown path", Input{Set: []string{"nme=x"}}, "it has name,"},
 		{"an unknown path below", Input{Set: []string{"capacity_range.min=1"}}, "required_bytes"},
 		{"no value", Input{Set: []string{"name"}}, "PATH=VALUE"},
-		{"a field of a text", Input{Set: []string{"name.x=1"}}, "no fields of its own"},
+		{"a field of a text", Input{Set: []string{"name.x=1"}}, "has no fields"},
 		{"an element of a text", Input{Set: []string{"name[0]=1"}}, "not a list"},
 		{"a map without a key", Input{Set: []string{"parameters=1"}}, "is a map"},
 		{"an index that is none", Input{Set: []string{"volume_capabilities[x].block={}"}}, "index"},
@@ -204,7 +204,7 @@ func TestReadSecrets(t *testing.T) {
 		}
 	}
 	if _, err := ReadSecrets(nil, filepath.Join(directory, "bad.json"), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("a file that is no JSON: %v", err)
+		t.Errorf("a file that is not JSON: %v", err)
 	}
 }
 

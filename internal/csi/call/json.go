@@ -12,7 +12,7 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// JSON shows a message on one line or on many, without what is secret in it.
+// JSON shows a message on one line or on many, without its secrets.
 // Names are those of the specification.
 func JSON(message proto.Message, lines bool) ([]byte, error) {
 	text, err := (protojson.MarshalOptions{UseProtoNames: true}).Marshal(csimessage.Shown(message))

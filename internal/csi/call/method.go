@@ -1,6 +1,6 @@
 // Package call calls any RPC of CSI of any driver, with messages as JSON. It
-// knows the RPCs from the descriptors of the generated package, so that what a
-// version of CSI has is what can be called.
+// knows the RPCs from the descriptors of the generated package, so that each RPC of
+// that version of CSI can be called.
 package call
 
 import (
@@ -56,7 +56,8 @@ func Find(name string) (Method, error) {
 		}
 	}
 	near := slices.MinFunc(methods, func(a, b Method) int {
-		return cmp.Compare(levenshtein.ComputeDistance(plain(name), plain(a.Name)), levenshtein.ComputeDistance(plain(name), plain(b.Name)))
+		return cmp.Compare(levenshtein.ComputeDistance(plain(name), plain(a.Name)),
+			levenshtein.ComputeDistance(plain(name), plain(b.Name)))
 	})
 	if levenshtein.ComputeDistance(plain(name), plain(near.Name)) <= len(near.Name)/3 {
 		return Method{}, fmt.Errorf("CSI has no RPC %q; did you mean %s?", name, near.Name)

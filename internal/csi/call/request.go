@@ -11,7 +11,7 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// Input is what a request is made of.
+// Input has the parts of a request.
 type Input struct {
 	// JSON is the request, or empty. Field names are those of the specification
 	// (volume_id) or of the JSON mapping (volumeId).
@@ -24,7 +24,7 @@ type Input struct {
 	Secrets map[string]string
 }
 
-// Build makes a request. It names what it refuses, and no value of a secret.
+// Build makes a request. Its errors name the refused field, and no value of a secret.
 func (m Method) Build(input Input) (proto.Message, error) {
 	request := m.Request()
 	if len(input.JSON) > 0 {

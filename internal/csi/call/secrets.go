@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// maximumFile bounds what is read from a file: a typing error may name a device.
+// maximumFile bounds the bytes read from a file: a typing error may name a device.
 const maximumFile = 1 << 20
 
 // ReadFile reads a file, or standard input when its name is "-".
@@ -69,8 +69,8 @@ func readSet(secrets map[string]string, name string, stdin io.Reader) error {
 		return err
 	}
 	if json.Unmarshal(data, &secrets) != nil {
-		// The decoder's error could quote what it read.
-		return fmt.Errorf("%s is no JSON object of texts", name)
+		// The decoder's error could quote a secret.
+		return fmt.Errorf("%s is not a JSON object of texts", name)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func set(message protoreflect.Message, path, value string) error {
 		return fmt.Errorf("%s is not a list", name)
 	case deeper:
 		if field.Kind() != protoreflect.MessageKind {
-			return fmt.Errorf("%s has no fields of its own", name)
+			return fmt.Errorf("%s has no fields", name)
 		}
 		return set(message.Mutable(field).Message(), rest, value)
 	}

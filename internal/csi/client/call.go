@@ -17,8 +17,8 @@ type rpc[Q proto.Message, A any] func(ctx context.Context, request Q, options ..
 
 // call makes one call: bounded, logged, its error translated.
 func call[Q proto.Message, A any](
-	ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A]) (A, error,
-) {
+	ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A],
+) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	defer c.begin()()
@@ -42,18 +42,18 @@ func call[Q proto.Message, A any](
 	return answer, err
 }
 
-// ended is the error of a call that failed when its time was over: what the
-// driver says then is about interrupted work, and does not mean that the work will
-// never be done. Its words are kept.
+// ended is the error of a call that failed after its deadline: the driver's answer is
+// then about interrupted work, and does not mean that the work will never be done. Its
+// words are kept.
 func ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	over := status.FromContextError(ctx.Err())
-	if answer, ok := status.FromError(err); ok && answer.Code() == over.Code() {
+	expired := status.FromContextError(ctx.Err())
+	if answer, ok := status.FromError(err); ok && answer.Code() == expired.Code() {
 		return err
 	}
-	return status.Errorf(over.Code(), "%v; the driver said then: %v", ctx.Err(), err)
+	return status.Errorf(expired.Code(), "%v; the driver said then: %v", ctx.Err(), err)
 }
 
 func (c *Client) observe(name string, err error, took time.Duration) {
@@ -77,7 +77,7 @@ func serviceOf(name string) string {
 	return "Controller"
 }
 
-// subject is what a request is about: a volume, a snapshot, or the name of one to be made.
+// subject is the object of a request: a volume, a snapshot, or the name of a new one.
 func subject(request any) string {
 	switch request := request.(type) {
 	case interface{ GetVolumeId() string }:

@@ -38,8 +38,8 @@ func (c *Client) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequ
 
 // ControllerPublishVolume returns the publish context.
 func (c *Client) ControllerPublishVolume(
-	ctx context.Context, request *csi.ControllerPublishVolumeRequest) (map[string]string, error,
-) {
+	ctx context.Context, request *csi.ControllerPublishVolumeRequest,
+) (map[string]string, error) {
 	answer, err := call(ctx, c, "ControllerPublishVolume", request, c.controller.ControllerPublishVolume)
 	return answer.GetPublishContext(), err
 }
@@ -52,8 +52,8 @@ func (c *Client) ControllerUnpublishVolume(ctx context.Context, request *csi.Con
 
 // ControllerExpandVolume is the RPC of that name.
 func (c *Client) ControllerExpandVolume(
-	ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error,
-) {
+	ctx context.Context, request *csi.ControllerExpandVolumeRequest,
+) (*csi.ControllerExpandVolumeResponse, error) {
 	return call(ctx, c, "ControllerExpandVolume", request, c.controller.ControllerExpandVolume)
 }
 
@@ -100,14 +100,14 @@ func (c *Client) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpub
 
 // NodeExpandVolume is the RPC of that name.
 func (c *Client) NodeExpandVolume(
-	ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error,
-) {
+	ctx context.Context, request *csi.NodeExpandVolumeRequest,
+) (*csi.NodeExpandVolumeResponse, error) {
 	return call(ctx, c, "NodeExpandVolume", request, c.node.NodeExpandVolume)
 }
 
 // NodeGetVolumeStats is the RPC of that name.
 func (c *Client) NodeGetVolumeStats(
-	ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error,
-) {
+	ctx context.Context, request *csi.NodeGetVolumeStatsRequest,
+) (*csi.NodeGetVolumeStatsResponse, error) {
 	return call(ctx, c, "NodeGetVolumeStats", request, c.node.NodeGetVolumeStats)
 }

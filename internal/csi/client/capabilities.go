@@ -6,26 +6,26 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// PluginCapabilities is what a driver offers as a whole.
+// PluginCapabilities are a driver's capabilities as a whole.
 type PluginCapabilities struct {
 	Controller, Topology, Groups, SnapshotMetadata bool
 	SnapshotTopology                               bool
 	OnlineExpansion, OfflineExpansion              bool
 }
 
-// ControllerCapabilities is what a driver's controller offers.
+// ControllerCapabilities are those of a driver's controller.
 type ControllerCapabilities struct {
 	CreateDelete, Attach, PublishReadOnly, Snapshots, Clone, Expand, Modify bool
 	ListVolumes, ListSnapshots, Capacity, GetVolume, SingleNodeMultiWriter  bool
 	PublishedNodes, GetSnapshot, GetVolumeHealth, ListVolumeHealth          bool
 }
 
-// GroupCapabilities is what a driver's group controller offers.
+// GroupCapabilities are those of a driver's group controller.
 type GroupCapabilities struct {
 	Snapshots bool // CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT
 }
 
-// NodeCapabilities is what a driver's node service offers.
+// NodeCapabilities are those of a driver's node service.
 type NodeCapabilities struct {
 	Stage, Expand, Stats, SingleNodeMultiWriter, MountGroup, VolumeHealth, StorageHealth bool
 }
@@ -53,7 +53,8 @@ func (c *Client) PluginCapabilities(ctx context.Context) (PluginCapabilities, er
 // ControllerCapabilities asks once per connection. A driver without a
 // controller service has none of them.
 func (c *Client) ControllerCapabilities(ctx context.Context) (ControllerCapabilities, error) {
-	return cached(ctx, c, func(cache *capabilityCache) **ControllerCapabilities { return &cache.controller }, c.fetchController)
+	return cached(ctx, c, func(cache *capabilityCache) **ControllerCapabilities { return &cache.controller },
+		c.fetchController)
 }
 
 // GroupCapabilities asks once per connection. A driver without a group
@@ -71,8 +72,8 @@ func (c *Client) NodeCapabilities(ctx context.Context) (NodeCapabilities, error)
 // get the same answer. An answer over a connection that ended meanwhile is not
 // kept: the next one may reach another version of the driver.
 func cached[T any](
-	ctx context.Context, c *Client, slot func(*capabilityCache) **T, fetch func(context.Context) (T, error)) (T, error,
-) {
+	ctx context.Context, c *Client, slot func(*capabilityCache) **T, fetch func(context.Context) (T, error),
+) (T, error) {
 	c.mu.Lock()
 	known, connection := *slot(&c.cache), c.cache.connection
 	c.mu.Unlock()
@@ -93,7 +94,8 @@ func cached[T any](
 
 func (c *Client) fetchPlugin(ctx context.Context) (PluginCapabilities, error) {
 	var found PluginCapabilities
-	answer, err := call(ctx, c, "GetPluginCapabilities", &csi.GetPluginCapabilitiesRequest{}, c.identity.GetPluginCapabilities)
+	answer, err := call(ctx, c, "GetPluginCapabilities", &csi.GetPluginCapabilitiesRequest{},
+		c.identity.GetPluginCapabilities)
 	for _, capability := range answer.GetCapabilities() {
 		switch capability.GetService().GetType() {
 		case csi.PluginCapability_Service_CONTROLLER_SERVICE:
@@ -123,7 +125,8 @@ func (c *Client) fetchController(ctx context.Context) (ControllerCapabilities, e
 	if err != nil || !plugin.Controller {
 		return found, err
 	}
-	answer, err := call(ctx, c, "ControllerGetCapabilities", &csi.ControllerGetCapabilitiesRequest{}, c.controller.ControllerGetCapabilities)
+	answer, err := call(ctx, c, "ControllerGetCapabilities", &csi.ControllerGetCapabilitiesRequest{},
+		c.controller.ControllerGetCapabilities)
 	for _, capability := range answer.GetCapabilities() {
 		if flag := found.flag(capability.GetRpc().GetType()); flag != nil {
 			*flag = true
@@ -176,7 +179,8 @@ func (c *Client) fetchGroups(ctx context.Context) (GroupCapabilities, error) {
 	if err != nil || !plugin.Groups {
 		return found, err
 	}
-	answer, err := call(ctx, c, "GroupControllerGetCapabilities", &csi.GroupControllerGetCapabilitiesRequest{}, c.groups.GroupControllerGetCapabilities)
+	answer, err := call(ctx, c, "GroupControllerGetCapabilities", &csi.GroupControllerGetCapabilitiesRequest{},
+		c.groups.GroupControllerGetCapabilities)
 	for _, capability := range answer.GetCapabilities() {
 		if capability.GetRpc().GetType() == csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT {
 			found.Snapshots = true

@@ -19,7 +19,7 @@ func (c *Client) GetCapacity(ctx context.Context, request *csi.GetCapacityReques
 
 // ValidateVolumeCapabilities is the RPC of that name.
 func (c *Client) ValidateVolumeCapabilities(
-	ctx context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error,
-) {
+	ctx context.Context, request *csi.ValidateVolumeCapabilitiesRequest,
+) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	return call(ctx, c, "ValidateVolumeCapabilities", request, c.controller.ValidateVolumeCapabilities)
 }

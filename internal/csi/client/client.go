@@ -1,9 +1,9 @@
 // Package client is the one typed CSI client of Holdfast. The host and the
 // Kubernetes controllers call every driver through it, over its socket or over
 // a connection inside the process. It gives each call a deadline, writes one
-// debug line per call (never a request, which may contain secrets), remembers
-// what the driver can do for as long as the connection lasts, and turns gRPC
-// codes into the sentinel errors of package backend: no code above it sees one.
+// debug line per call (never a request, which may contain secrets), caches the driver's
+// capabilities for as long as the connection lasts, and turns gRPC codes into the
+// sentinel errors of package backend: no code above it sees one.
 package client
 
 import (
@@ -23,16 +23,16 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// DefaultTimeout bounds a call whose context has no earlier deadline: what the
-// kubelet gives a whole mount or unmount step.
+// DefaultTimeout bounds a call whose context has no earlier deadline: the kubelet's
+// timeout of a whole mount or unmount step.
 const DefaultTimeout = 2 * time.Minute
 
 // MaximumSocketPath is how many bytes a unix socket's path may have: sun_path
 // has 108 with the terminating zero (unix(7)).
 const MaximumSocketPath = 107
 
-// maximumAnswer bounds what a driver may send in one message: a page of a
-// listing fits, a driver gone mad does not fill the memory.
+// maximumAnswer bounds one message of a driver: a page of a listing fits, and a faulty
+// driver cannot exhaust memory.
 const maximumAnswer = 16 << 20
 
 // Options of a Client. All are optional.
@@ -72,7 +72,7 @@ type Client struct {
 // as one inside the process.
 func New(connection grpc.ClientConnInterface, options Options) *Client {
 	client := newClient(options)
-	client.over(connection)
+	client.use(connection)
 	return client
 }
 
@@ -86,7 +86,7 @@ func newClient(options Options) *Client {
 	return &Client{options: options}
 }
 
-func (c *Client) over(connection grpc.ClientConnInterface) {
+func (c *Client) use(connection grpc.ClientConnInterface) {
 	c.transport = connection
 	c.identity = csi.NewIdentityClient(connection)
 	c.controller = csi.NewControllerClient(connection)
@@ -108,12 +108,11 @@ func Dial(endpoint string, options Options) (*Client, error) {
 		return nil, err
 	}
 	client.connection = connection
-	client.over(connection)
+	client.use(connection)
 	return client, nil
 }
 
-// Connect makes a connection to a driver's socket, for those who need one
-// without a Client.
+// Connect makes a connection to a driver's socket, for callers that need no Client.
 func Connect(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	connection, err := grpc.NewClient("passthrough:///localhost", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -125,7 +124,8 @@ func Connect(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithNoProxy(),
 		grpc.WithIdleTimeout(0), // the connection is watched: it must not end by itself
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2,
+				MaxDelay: 2 * time.Second},
 			MinConnectTimeout: 10 * time.Second,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maximumAnswer)),
@@ -166,8 +166,8 @@ func SocketPath(endpoint string) (string, error) {
 	return path, nil
 }
 
-// connectionWatch forgets what the driver can do when a connection ends: the
-// next one may reach another version of it.
+// connectionWatch drops the driver's capabilities when a connection ends: the next one
+// may reach another version of it.
 type connectionWatch struct {
 	client *Client
 }

@@ -156,7 +156,7 @@ func TestErrors_areSentinels(t *testing.T) {
 	}
 }
 
-// Drivers show the command that failed, with what it was given.
+// Drivers show the command that failed, with its arguments.
 func TestErrors_doNotRepeatSecrets(t *testing.T) {
 	path := socket(t)
 	driver := csidriver.New("d.example")

@@ -13,9 +13,10 @@ import (
 // Invoke calls any method, such as /csi.v1.Controller/CreateVolume, of which
 // this package need not know. The answer is filled in.
 func (c *Client) Invoke(ctx context.Context, method string, request, answer proto.Message) error {
-	_, err := call(ctx, c, path.Base(method), request, func(ctx context.Context, request proto.Message, options ...grpc.CallOption) (proto.Message, error) {
-		return answer, c.transport.Invoke(ctx, method, request, answer, options...)
-	})
+	_, err := call(ctx, c, path.Base(method), request,
+		func(ctx context.Context, request proto.Message, options ...grpc.CallOption) (proto.Message, error) {
+			return answer, c.transport.Invoke(ctx, method, request, answer, options...)
+		})
 	return err
 }
 
@@ -26,11 +27,12 @@ func (c *Client) Stream(
 	ctx context.Context, method string, request proto.Message, next func() proto.Message, each func(proto.Message) error,
 ) error {
 	var refused error
-	_, err := call(ctx, c, path.Base(method), request, func(ctx context.Context, request proto.Message, options ...grpc.CallOption) (proto.Message, error) {
-		var err error
-		err, refused = c.stream(ctx, method, request, next, each, options)
-		return nil, err
-	})
+	_, err := call(ctx, c, path.Base(method), request,
+		func(ctx context.Context, request proto.Message, options ...grpc.CallOption) (proto.Message, error) {
+			var err error
+			err, refused = c.stream(ctx, method, request, next, each, options)
+			return nil, err
+		})
 	if refused != nil {
 		return refused
 	}
@@ -49,7 +51,7 @@ func (c *Client) stream(
 	if err == nil {
 		err = stream.SendMsg(request)
 	}
-	if err == nil || errors.Is(err, io.EOF) { // EOF: the reason is what is received
+	if err == nil || errors.Is(err, io.EOF) { // EOF: RecvMsg returns the reason
 		err = stream.CloseSend()
 	}
 	for err == nil {

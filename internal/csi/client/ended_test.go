@@ -46,13 +46,13 @@ func TestCall_keepsWhatWasSaidInTime(t *testing.T) {
 	if err := status.Error(codes.Internal, "no"); !errors.Is(ended(ctx, err), err) {
 		t.Errorf("it became %v", ended(ctx, err))
 	}
-	over, cancel := context.WithCancel(ctx)
+	expired, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := ended(over, nil); err != nil {
+	if err := ended(expired, nil); err != nil {
 		t.Errorf("success became %v", err)
 	}
-	if err := status.Error(codes.Canceled, "stopped"); !errors.Is(ended(over, err), err) {
-		t.Errorf("it became %v", ended(over, err))
+	if err := status.Error(codes.Canceled, "stopped"); !errors.Is(ended(expired, err), err) {
+		t.Errorf("it became %v", ended(expired, err))
 	}
 }
 

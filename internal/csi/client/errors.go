@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// Error is a driver's answer that is not OK. It wraps the sentinel of package
-// backend that says what went wrong, a context's error, or claim.ErrDriverFailed.
+// Error is a driver's answer that is not OK. It wraps the sentinel of package backend
+// for its code, a context's error, or claim.ErrDriverFailed.
 type Error struct {
 	Driver string
 	Call   string // the RPC
@@ -42,10 +42,10 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.kind }
 
-// translate leaves an error alone that is not a gRPC status: it is unknown then
-// what the driver did. The secrets of the request are hidden in what the driver
-// says: drivers show the command that failed, and their words go to events, logs
-// and conditions, which others read than those who may read Secrets.
+// translate returns an error that is not a gRPC status unchanged: the outcome of the
+// call is unknown then. It hides the secrets of the request in the driver's message:
+// drivers show the command that failed, and events, logs and conditions have readers
+// who may not read Secrets.
 func translate(err error, driver, call, thing string, secrets []string) error {
 	answer, ok := status.FromError(err)
 	if !ok {

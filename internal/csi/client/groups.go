@@ -8,8 +8,8 @@ import (
 
 // CreateVolumeGroupSnapshot is the RPC of that name.
 func (c *Client) CreateVolumeGroupSnapshot(
-	ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (*csi.VolumeGroupSnapshot, error,
-) {
+	ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest,
+) (*csi.VolumeGroupSnapshot, error) {
 	answer, err := call(ctx, c, "CreateVolumeGroupSnapshot", request, c.groups.CreateVolumeGroupSnapshot)
 	return answer.GetGroupSnapshot(), err
 }
@@ -22,8 +22,8 @@ func (c *Client) DeleteVolumeGroupSnapshot(ctx context.Context, request *csi.Del
 
 // GetVolumeGroupSnapshot is the RPC of that name.
 func (c *Client) GetVolumeGroupSnapshot(
-	ctx context.Context, request *csi.GetVolumeGroupSnapshotRequest) (*csi.VolumeGroupSnapshot, error,
-) {
+	ctx context.Context, request *csi.GetVolumeGroupSnapshotRequest,
+) (*csi.VolumeGroupSnapshot, error) {
 	answer, err := call(ctx, c, "GetVolumeGroupSnapshot", request, c.groups.GetVolumeGroupSnapshot)
 	return answer.GetGroupSnapshot(), err
 }

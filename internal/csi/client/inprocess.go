@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// InProcess connects a Client to services of its own process. A call is a function
+// InProcess connects a Client to services of this process. A call is a function
 // call through the services' interceptor. It returns the same codes as a remote call,
 // without a socket or encoding. Requests and responses are copied, so that neither
 // side can change the other's messages.
@@ -75,8 +75,8 @@ func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any
 // NewStream implements grpc.ClientConnInterface. It always fails: the CSI services
 // that are called here have no streams.
 func (p *InProcess) NewStream(
-	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error,
-) {
+	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	return nil, status.Error(codes.Unimplemented, "streams are not served within the process")
 }
 

@@ -13,15 +13,15 @@ func (c *Client) ListVolumes(ctx context.Context, request *csi.ListVolumesReques
 
 // ControllerGetVolume is the RPC of that name.
 func (c *Client) ControllerGetVolume(
-	ctx context.Context, request *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error,
-) {
+	ctx context.Context, request *csi.ControllerGetVolumeRequest,
+) (*csi.ControllerGetVolumeResponse, error) {
 	return call(ctx, c, "ControllerGetVolume", request, c.controller.ControllerGetVolume)
 }
 
 // ListSnapshots returns one page.
 func (c *Client) ListSnapshots(
-	ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error,
-) {
+	ctx context.Context, request *csi.ListSnapshotsRequest,
+) (*csi.ListSnapshotsResponse, error) {
 	return call(ctx, c, "ListSnapshots", request, c.controller.ListSnapshots)
 }
 

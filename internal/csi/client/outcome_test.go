@@ -21,13 +21,13 @@ type answering struct{ err error }
 func (a answering) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return a.err }
 
 func (a answering) NewStream(
-	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error,
-) {
+	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	return nil, a.err
 }
 
-// outcomes is one row of the error table: what one code means after each group
-// of calls.
+// outcomes is one row of the error table: the outcome of one code after each group of
+// calls.
 type outcomes struct{ create, attach, expand, modify, snapshot, node claim.Outcome }
 
 func everywhere(o claim.Outcome) outcomes { return outcomes{o, o, o, o, o, o} }
@@ -88,7 +88,7 @@ func TestClassify_everyCodeOfEveryCall(t *testing.T) {
 			if got := claim.Classify(call, fmt.Errorf("step: %w", err)); got != want.of(call) {
 				t.Errorf("%s, wrapped, after call group %d is %s, want %s", code, call, got, want.of(call))
 			}
-			// A flattened error says nothing that a program could rely on.
+			// A program cannot rely on the text of a flattened error.
 			if got := claim.Classify(call, errors.New(err.Error())); got != claim.OutcomeUncertain {
 				t.Errorf("%s, flattened, after call group %d is %s, want uncertain", code, call, got)
 			}

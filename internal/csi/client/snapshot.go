@@ -19,8 +19,8 @@ var ErrNoSnapshot = errors.New("the driver has no such snapshot")
 // driver does not know the snapshot. A page that is asked for must be another one
 // than the last; entries that a driver adds without regard to the filter are skipped.
 func (c *Client) FindSnapshot(
-	ctx context.Context, offered ControllerCapabilities, id string, secrets map[string]string) (*csi.Snapshot, error,
-) {
+	ctx context.Context, offered ControllerCapabilities, id string, secrets map[string]string,
+) (*csi.Snapshot, error) {
 	if !offered.ListSnapshots {
 		snapshot, err := c.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: id, Secrets: secrets})
 		return snapshot, absentSnapshot(err)

@@ -1,6 +1,6 @@
-// Package message has what CSI says of every message:
-// the limits that a request has to keep, and what of a message must not be
-// shown. The driver checks what it is asked, and the command line what it asks.
+// Package message has CSI's rules for every message: the limits of requests, and the
+// fields that must not be shown. The driver checks the requests that it gets, the
+// command line those that it sends.
 package message
 
 import (
@@ -16,7 +16,7 @@ import (
 // Size limits of fields in bytes (CSI spec 1.13, "Size Limits", and the fields'
 // own comments).
 const (
-	// StringLimit is that of texts without a rule of their own.
+	// StringLimit is the limit of texts without a specific rule.
 	StringLimit     = 128
 	nodeIDLimit     = 256
 	mapLimit        = 4 << 10 // keys and values together
@@ -116,7 +116,7 @@ func firstRune(text string) rune {
 }
 
 // forbidden characters are those that CSI bans from the names of volumes,
-// snapshots and groups. No ID or path of ours has any of them either.
+// snapshots and groups. Holdfast's IDs and paths do not have them either.
 func forbidden(r rune) bool {
 	switch r {
 	case '\t', '\n', '\r':

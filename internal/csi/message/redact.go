@@ -19,13 +19,13 @@ const TokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 const Hidden = "(redacted)"
 
 // shortestSecret is the length in bytes from which a secret is searched in
-// error messages; what is shorter occurs in any text.
+// error messages; shorter ones occur in any text.
 const shortestSecret = 4
 
-// Loggable shows a message in a log without what must not be there; see Shown.
+// Loggable shows a message in a log without its secrets; see Shown.
 type Loggable struct{ Message proto.Message }
 
-// LogValue implements slog.LogValuer: nothing is copied unless it is printed.
+// LogValue implements slog.LogValuer, so that a message is copied only if it is printed.
 func (l Loggable) LogValue() slog.Value {
 	text, err := protojson.Marshal(Shown(l.Message))
 	if err != nil {

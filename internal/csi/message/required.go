@@ -6,10 +6,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// requiredFields lists what the comments of csi.proto 1.13 mark "This field is
+// requiredFields lists the fields that comments of csi.proto 1.13 mark "This field is
 // REQUIRED"; descriptors do not carry comments. Booleans and numbers are left out,
-// since their absence is a value, and so are the fields of messages that only
-// responses use.
+// since their absence is a value, and so are the fields of messages that only responses
+// use.
 func requiredFields(message protoreflect.FullName) []protoreflect.Name {
 	switch message {
 	case "csi.v1.CreateVolumeRequest":
@@ -36,7 +36,7 @@ func requiredFields(message protoreflect.FullName) []protoreflect.Name {
 		return names("name", "source_volume_ids")
 	case "csi.v1.DeleteVolumeGroupSnapshotRequest", "csi.v1.GetVolumeGroupSnapshotRequest":
 		// Not snapshot_ids, although it is marked REQUIRED: the backend knows the
-		// members, csi-sanity 5.6.0 calls without, and what is given is compared.
+		// members, csi-sanity 5.6.0 calls without, and given ones are compared.
 		return names("group_snapshot_id")
 	case "csi.v1.GetMetadataAllocatedRequest":
 		return names("snapshot_id")
@@ -61,7 +61,7 @@ func requiredFields(message protoreflect.FullName) []protoreflect.Name {
 }
 
 // requiredChoice lists fields of which at least one must be set: the members
-// of a mandatory oneof, or what a comment of csi.proto demands.
+// of a mandatory oneof, or a rule in a comment of csi.proto.
 func requiredChoice(message protoreflect.FullName) []protoreflect.Name {
 	switch message {
 	case "csi.v1.VolumeCapability":

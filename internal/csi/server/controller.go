@@ -22,8 +22,8 @@ type controller struct {
 }
 
 func (c *controller) ControllerGetCapabilities(
-	context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error,
-) {
+	context.Context, *csi.ControllerGetCapabilitiesRequest,
+) (*csi.ControllerGetCapabilitiesResponse, error) {
 	return &csi.ControllerGetCapabilitiesResponse{Capabilities: controllerCapabilities(c.traits, c.features)}, nil
 }
 
@@ -64,9 +64,9 @@ func (c *controller) checkAnnounced(r *csi.CreateVolumeRequest) error {
 	return nil
 }
 
-// withoutMetadata drops what the Kubernetes sidecars add to parameters with
-// --extra-create-metadata: who asked is not how the volume shall be. Any other
-// key of theirs is left for the backend to refuse.
+// withoutMetadata drops the parameters that the Kubernetes sidecars add with
+// --extra-create-metadata: they name the requester and do not describe the volume. Any
+// other key of theirs is left for the backend to refuse.
 func withoutMetadata(parameters map[string]string) map[string]string {
 	kept := maps.Clone(parameters)
 	maps.DeleteFunc(kept, func(key, _ string) bool { return isMetadata(key) })
@@ -97,8 +97,8 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 }
 
 func (c *controller) ControllerGetVolume(
-	ctx context.Context, r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.ControllerGetVolumeRequest,
+) (*csi.ControllerGetVolumeResponse, error) {
 	volume, err := c.guard.Volume(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -129,7 +129,8 @@ func (c *controller) GetCapacity(ctx context.Context, r *csi.GetCapacityRequest)
 	if err != nil {
 		return nil, err
 	}
-	capacity, err := c.guard.Capacity(ctx, withoutMetadata(r.GetParameters()), capabilities, r.GetAccessibleTopology().GetSegments())
+	capacity, err := c.guard.Capacity(ctx, withoutMetadata(r.GetParameters()), capabilities,
+		r.GetAccessibleTopology().GetSegments())
 	if err != nil {
 		return nil, err
 	}
@@ -148,8 +149,8 @@ func known(size int64) *wrapperspb.Int64Value {
 }
 
 func (c *controller) ControllerExpandVolume(
-	ctx context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.ControllerExpandVolumeRequest,
+) (*csi.ControllerExpandVolumeResponse, error) {
 	volume, err := c.guard.Expand(ctx, r.GetVolumeId(), toRange(r.GetCapacityRange()))
 	if err != nil {
 		return nil, err
@@ -159,8 +160,8 @@ func (c *controller) ControllerExpandVolume(
 }
 
 func (c *controller) ControllerModifyVolume(
-	ctx context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.ControllerModifyVolumeRequest,
+) (*csi.ControllerModifyVolumeResponse, error) {
 	desired := r.GetMutableParameters()
 	if err := c.guard.Modify(ctx, r.GetVolumeId(), withoutMetadata(desired), metadataOf(desired)); err != nil {
 		return nil, err
@@ -169,8 +170,8 @@ func (c *controller) ControllerModifyVolume(
 }
 
 func (c *controller) ControllerPublishVolume(
-	ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.ControllerPublishVolumeRequest,
+) (*csi.ControllerPublishVolumeResponse, error) {
 	capability, err := toCapability(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
@@ -185,8 +186,8 @@ func (c *controller) ControllerPublishVolume(
 }
 
 func (c *controller) ControllerUnpublishVolume(
-	ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.ControllerUnpublishVolumeRequest,
+) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if err := c.guard.Detach(ctx, r.GetVolumeId(), r.GetNodeId()); err != nil {
 		return nil, err
 	}
@@ -194,8 +195,8 @@ func (c *controller) ControllerUnpublishVolume(
 }
 
 func (c *controller) ControllerGetVolumeHealth(
-	ctx context.Context, r *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error,
-) {
+	ctx context.Context, r *csi.ControllerGetVolumeHealthRequest,
+) (*csi.ControllerGetVolumeHealthResponse, error) {
 	problems, err := c.guard.VolumeHealth(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -204,8 +205,8 @@ func (c *controller) ControllerGetVolumeHealth(
 }
 
 func (c *controller) ControllerListVolumeHealth(
-	ctx context.Context, r *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error,
-) {
+	ctx context.Context, r *csi.ControllerListVolumeHealthRequest,
+) (*csi.ControllerListVolumeHealthResponse, error) {
 	unwell, next, err := c.guard.UnhealthyVolumes(ctx, r.GetStartingToken(), int(r.GetMaxEntries()))
 	if err != nil {
 		return nil, err

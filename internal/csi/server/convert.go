@@ -48,7 +48,8 @@ func toRequirement(r *csi.TopologyRequirement) *backend.TopologyRequirement {
 	if r == nil {
 		return nil
 	}
-	return &backend.TopologyRequirement{Requisite: toTopologies(r.GetRequisite()), Preferred: toTopologies(r.GetPreferred())}
+	return &backend.TopologyRequirement{Requisite: toTopologies(r.GetRequisite()),
+		Preferred: toTopologies(r.GetPreferred())}
 }
 
 func toTopologies(list []*csi.Topology) []backend.Topology {

@@ -113,7 +113,8 @@ func New(o Options) (*Server, error) {
 	chain := &interceptor{log: log, metrics: measured, node: o.NodeID}
 	s := &Server{
 		log: log, endpoint: endpoint, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}),
-		identity: &identity{options: o}, options: o, chain: chain, drainTime: defaultDrainTime, cancelTime: defaultCancelTime,
+		identity: &identity{options: o}, options: o, chain: chain, drainTime: defaultDrainTime,
+		cancelTime: defaultCancelTime,
 	}
 	s.Register(s.grpc)
 	return s, nil
@@ -135,11 +136,11 @@ func (s *Server) Register(registrar grpc.ServiceRegistrar) {
 	}
 }
 
-// Intercept is what every call passes, over a socket or not: limits, the error
-// as a status, a log line and a measurement.
+// Intercept wraps every call, over a socket or not: it checks limits, turns the error
+// into a status, logs and measures.
 func (s *Server) Intercept(
-	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error,
-) {
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	return s.chain.unary(ctx, request, info, handler)
 }
 

@@ -18,11 +18,11 @@ type Endpoint struct {
 	tcp  string
 }
 
-// ParseEndpoint reads a CSI endpoint: unix:///dir/name.sock and what else
-// unixsocket.Path takes. On Windows tcp://127.0.0.1:PORT is taken as well, for
-// tests under wine, which has no unix sockets. CSI knows unix sockets only, and
-// every process that reaches the port can call the driver, so that no other address is
-// taken and no other system does.
+// ParseEndpoint reads a CSI endpoint: unix:///dir/name.sock and the other forms of
+// unixsocket.Path. On Windows tcp://127.0.0.1:PORT is taken as well, for tests under
+// wine, which has no unix sockets. CSI knows unix sockets only, and every process that
+// reaches the port can call the driver, so that no other address is taken and no other
+// system does.
 func ParseEndpoint(text string) (Endpoint, error) { return parseEndpoint(text, runtime.GOOS) }
 
 func parseEndpoint(text, system string) (Endpoint, error) {

@@ -15,8 +15,8 @@ type groupController struct {
 }
 
 func (g *groupController) GroupControllerGetCapabilities(
-	context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error,
-) {
+	context.Context, *csi.GroupControllerGetCapabilitiesRequest,
+) (*csi.GroupControllerGetCapabilitiesResponse, error) {
 	return &csi.GroupControllerGetCapabilitiesResponse{Capabilities: []*csi.GroupControllerServiceCapability{{
 		Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: &csi.GroupControllerServiceCapability_RPC{
 			Type: csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT,
@@ -25,8 +25,8 @@ func (g *groupController) GroupControllerGetCapabilities(
 }
 
 func (g *groupController) CreateVolumeGroupSnapshot(
-	ctx context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error,
-) {
+	ctx context.Context, r *csi.CreateVolumeGroupSnapshotRequest,
+) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	group, err := g.guard.CreateGroup(ctx, backend.GroupSnapshotSpec{
 		Name: r.GetName(), SourceIDs: r.GetSourceVolumeIds(),
 		Parameters: withoutMetadata(r.GetParameters()), Secrets: r.GetSecrets(),
@@ -38,8 +38,8 @@ func (g *groupController) CreateVolumeGroupSnapshot(
 }
 
 func (g *groupController) DeleteVolumeGroupSnapshot(
-	ctx context.Context, r *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error,
-) {
+	ctx context.Context, r *csi.DeleteVolumeGroupSnapshotRequest,
+) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	if err := g.guard.DeleteGroup(ctx, r.GetGroupSnapshotId(), r.GetSnapshotIds()); err != nil {
 		return nil, err
 	}
@@ -47,8 +47,8 @@ func (g *groupController) DeleteVolumeGroupSnapshot(
 }
 
 func (g *groupController) GetVolumeGroupSnapshot(
-	ctx context.Context, r *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error,
-) {
+	ctx context.Context, r *csi.GetVolumeGroupSnapshotRequest,
+) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	group, err := g.guard.Group(ctx, r.GetGroupSnapshotId(), r.GetSnapshotIds())
 	if err != nil {
 		return nil, err

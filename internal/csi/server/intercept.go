@@ -19,8 +19,8 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// interceptor is what every call passes: limits, the call with its panics
-// caught, the error as a status, and one log line and one measurement.
+// interceptor wraps every call: it checks limits, recovers panics, turns the error into
+// a status, and writes one log line and one measurement.
 type interceptor struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -90,7 +90,7 @@ func (i *interceptor) record(
 	i.log.LogAttrs(ctx, level, "call", attributes...)
 }
 
-// levelOf keeps what a CO asks all the time, and gets, out of the ordinary log.
+// levelOf logs the frequent successful calls of a CO at debug level.
 func levelOf(method string, code codes.Code) slog.Level {
 	switch code {
 	case codes.OK:
@@ -107,8 +107,8 @@ func levelOf(method string, code codes.Code) slog.Level {
 	return slog.LevelWarn
 }
 
-// subject names what a call is about: the volume, or else the snapshot or
-// group, by ID or by the name it shall have.
+// subject names the object of a call: the volume, or else the snapshot or group, by ID
+// or by its future name.
 func subject(request proto.Message) string {
 	for _, field := range []protoreflect.Name{"volume_id", "snapshot_id", "group_snapshot_id", "name", "source_volume_id"} {
 		if text := textOf(request, field); text != "" {

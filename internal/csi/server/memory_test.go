@@ -144,8 +144,8 @@ func (m memory) SnapshotByName(ctx context.Context, name string) (backend.Snapsh
 }
 
 func (m memory) Snapshots(
-	_ context.Context, f backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error,
-) {
+	_ context.Context, f backend.SnapshotFilter, after string, limit int,
+) ([]backend.Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return list(m.snapshots, after, limit, func(s backend.Snapshot) bool {
@@ -225,8 +225,7 @@ func (a attaching) Attach(_ context.Context, volume, _ string, spec backend.Atta
 
 func (a attaching) Detach(context.Context, string, string) error { return nil }
 
-// engine is a node engine that remembers what it was asked and answers what it
-// was configured to.
+// engine is a node engine that records its calls and returns configured answers.
 type engine struct {
 	staged    node.StageRequest
 	published node.PublishRequest

@@ -22,8 +22,8 @@ type nodeServer struct {
 }
 
 func (n *nodeServer) NodeGetCapabilities(
-	context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error,
-) {
+	context.Context, *csi.NodeGetCapabilitiesRequest,
+) (*csi.NodeGetCapabilitiesResponse, error) {
 	return &csi.NodeGetCapabilitiesResponse{Capabilities: nodeCapabilities(n.traits, n.features)}, nil
 }
 
@@ -40,8 +40,8 @@ func (n *nodeServer) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest)
 }
 
 func (n *nodeServer) NodeStageVolume(
-	ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.NodeStageVolumeRequest,
+) (*csi.NodeStageVolumeResponse, error) {
 	capability, err := n.usable(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func (n *nodeServer) NodeStageVolume(
 }
 
 func (n *nodeServer) NodeUnstageVolume(
-	ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.NodeUnstageVolumeRequest,
+) (*csi.NodeUnstageVolumeResponse, error) {
 	if err := n.engine.Unstage(ctx, r.GetVolumeId(), r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
@@ -66,8 +66,8 @@ func (n *nodeServer) NodeUnstageVolume(
 }
 
 func (n *nodeServer) NodePublishVolume(
-	ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.NodePublishVolumeRequest,
+) (*csi.NodePublishVolumeResponse, error) {
 	capability, err := n.usable(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ func (n *nodeServer) NodePublishVolume(
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// usable translates, and refuses a mode that no volume of this plugin has: CSI
-// wants FAILED_PRECONDITION when a CO exceeds what the volume can do.
+// usable translates, and refuses a mode that no volume of this plugin has: CSI demands
+// FAILED_PRECONDITION when a CO exceeds the volume's capabilities.
 func (n *nodeServer) usable(c *csi.VolumeCapability) (backend.Capability, error) {
 	capability, err := n.capability(c)
 	if err != nil {
@@ -97,7 +97,7 @@ func (n *nodeServer) usable(c *csi.VolumeCapability) (backend.Capability, error)
 	return capability, nil
 }
 
-// capability translates, and refuses what this plugin did not announce.
+// capability translates, and refuses capabilities that this plugin did not announce.
 func (n *nodeServer) capability(c *csi.VolumeCapability) (backend.Capability, error) {
 	capability, err := toCapability(c)
 	if err != nil {
@@ -111,8 +111,8 @@ func (n *nodeServer) capability(c *csi.VolumeCapability) (backend.Capability, er
 }
 
 func (n *nodeServer) NodeUnpublishVolume(
-	ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.NodeUnpublishVolumeRequest,
+) (*csi.NodeUnpublishVolumeResponse, error) {
 	if err := n.engine.Unpublish(ctx, r.GetVolumeId(), r.GetTargetPath()); err != nil {
 		return nil, err
 	}
@@ -131,8 +131,8 @@ func atPath(volumeID, path string) error {
 }
 
 func (n *nodeServer) NodeGetVolumeStats(
-	ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error,
-) {
+	ctx context.Context, r *csi.NodeGetVolumeStatsRequest,
+) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := atPath(r.GetVolumeId(), r.GetVolumePath()); err != nil {
 		return nil, err
 	}
@@ -152,8 +152,8 @@ func fromUsage(unit csi.VolumeUsage_Unit, u node.Usage) *csi.VolumeUsage {
 }
 
 func (n *nodeServer) NodeExpandVolume(
-	ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.NodeExpandVolumeRequest,
+) (*csi.NodeExpandVolumeResponse, error) {
 	if !n.features.Expand {
 		return nil, fmt.Errorf("%w: volumes of this plugin do not grow", backend.ErrUnsupported)
 	}
@@ -179,8 +179,8 @@ func (n *nodeServer) NodeExpandVolume(
 }
 
 func (n *nodeServer) NodeGetVolumeHealth(
-	ctx context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error,
-) {
+	ctx context.Context, r *csi.NodeGetVolumeHealthRequest,
+) (*csi.NodeGetVolumeHealthResponse, error) {
 	problems, err := n.engine.VolumeHealth(ctx, r.GetVolumeId(), r.GetVolumePublishPath(), r.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
@@ -189,8 +189,8 @@ func (n *nodeServer) NodeGetVolumeHealth(
 }
 
 func (n *nodeServer) NodeGetStorageHealth(
-	ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error,
-) {
+	ctx context.Context, _ *csi.NodeGetStorageHealthRequest,
+) (*csi.NodeGetStorageHealthResponse, error) {
 	problems, err := n.engine.StorageHealth(ctx)
 	if err != nil {
 		return nil, err

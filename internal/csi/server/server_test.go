@@ -115,8 +115,8 @@ func (i *instance) connect(t *testing.T) {
 	i.GroupControllerClient, i.NodeClient = csi.NewGroupControllerClient(connection), csi.NewNodeClient(connection)
 }
 
-// wantCode checks the code, that there is a message, and that there are no
-// details, which CSI forbids.
+// wantCode checks the code, that the message is not empty, and that the details, which
+// CSI forbids, are.
 func wantCode(t *testing.T, err error, code codes.Code) {
 	t.Helper()
 	got := status.Convert(err)

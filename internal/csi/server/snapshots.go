@@ -10,8 +10,8 @@ import (
 )
 
 func (c *controller) CreateSnapshot(
-	ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error,
-) {
+	ctx context.Context, r *csi.CreateSnapshotRequest,
+) (*csi.CreateSnapshotResponse, error) {
 	if r.GetAccessibilityRequirements() != nil {
 		return nil, fmt.Errorf("%w: accessibility_requirements are given, but this plugin lacks the capability "+
 			"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", backend.ErrInvalid)
@@ -28,8 +28,8 @@ func (c *controller) CreateSnapshot(
 }
 
 func (c *controller) DeleteSnapshot(
-	ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error,
-) {
+	ctx context.Context, r *csi.DeleteSnapshotRequest,
+) (*csi.DeleteSnapshotResponse, error) {
 	if err := c.guard.DeleteSnapshot(ctx, r.GetSnapshotId()); err != nil {
 		return nil, err
 	}
@@ -45,8 +45,8 @@ func (c *controller) GetSnapshot(ctx context.Context, r *csi.GetSnapshotRequest)
 }
 
 func (c *controller) ListSnapshots(
-	ctx context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error,
-) {
+	ctx context.Context, r *csi.ListSnapshotsRequest,
+) (*csi.ListSnapshotsResponse, error) {
 	filter := backend.SnapshotFilter{SnapshotID: r.GetSnapshotId(), SourceID: r.GetSourceVolumeId()}
 	snapshots, next, err := c.guard.Snapshots(ctx, filter, r.GetStartingToken(), int(r.GetMaxEntries()))
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// ValidateVolumeCapabilities confirms by echoing what was asked; what does not
-// match is not an error but an answer without confirmation that says why.
+// ValidateVolumeCapabilities confirms by echoing the request; a mismatch is not an
+// error but an answer without confirmation, with the reason.
 func (c *controller) ValidateVolumeCapabilities(
-	ctx context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error,
-) {
+	ctx context.Context, r *csi.ValidateVolumeCapabilitiesRequest,
+) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	volume, err := c.guard.Volume(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -29,12 +29,13 @@ func (c *controller) ValidateVolumeCapabilities(
 	}, nil
 }
 
-// objection says what does not match, "" if everything does.
+// objection names the first mismatch, "" without one.
 func (c *controller) objection(volume backend.Volume, r *csi.ValidateVolumeCapabilitiesRequest) string {
 	capabilities, err := toCapabilities(r.GetVolumeCapabilities())
 	if err == nil {
 		err = c.guard.Validate(volume, backend.VolumeSpec{
-			Capabilities: capabilities, Parameters: withoutMetadata(r.GetParameters()), MutableParameters: r.GetMutableParameters(), Size: volume.Size,
+			Capabilities: capabilities, Parameters: withoutMetadata(r.GetParameters()),
+			MutableParameters: r.GetMutableParameters(), Size: volume.Size,
 		})
 	}
 	if err == nil {
@@ -48,7 +49,7 @@ func (c *controller) objection(volume backend.Volume, r *csi.ValidateVolumeCapab
 
 // checkSame compares the context that the CO knows with the volume's.
 func checkSame(volume backend.Volume, r *csi.ValidateVolumeCapabilitiesRequest) error {
-	// A CO adds keys of its own to the context (Kubernetes' provisioner does),
+	// A CO adds keys to the context (Kubernetes' provisioner does),
 	// so only those of the volume are compared.
 	for key, value := range volume.Context {
 		if given, has := r.GetVolumeContext()[key]; has && given != value {

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Of returns the code of an error. A cancelled call comes first, whatever else its
-// error says: its caller is to treat it as one that may still have had effects.
-// An error that wraps no sentinel is a fault of ours: Internal.
+// Of returns the code of an error. Cancellation has priority over other errors: the
+// caller must treat the call as one that may have had effects. An error that wraps no
+// sentinel is a fault of ours: Internal.
 func Of(err error) codes.Code {
 	for _, known := range []struct {
 		sentinel error

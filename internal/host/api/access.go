@@ -17,7 +17,7 @@ type peer struct {
 	groups []uint32
 }
 
-// access is what a peer may do.
+// access lists the rights of a peer.
 type access int
 
 const (

@@ -10,7 +10,7 @@ var (
 	// ErrConflict means that the object is not the one that the caller knows:
 	// another UID, another resourceVersion, or it is being deleted.
 	ErrConflict = errors.New("conflict")
-	// ErrNotFound means that there is no such object.
+	// ErrNotFound means that the object does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrForbidden means that the caller may not write the object, or that a policy
 	// refuses it.
@@ -25,7 +25,7 @@ type ApplyOptions struct {
 	// a hold for each: the pods are checked and not stored, an object that would
 	// wait for another one is refused, and the call returns when every claim has
 	// its volume. The error is that of the first claim that cannot get it; claims
-	// of which nothing was made are removed again.
+	// without a volume are removed.
 	Run bool `json:"run,omitempty"`
 }
 
@@ -56,11 +56,11 @@ type ApplyResult struct {
 
 // DeleteOptions of DeleteObject. Empty fields are not compared.
 type DeleteOptions struct {
-	// UID and ResourceVersion are what the object must have; ErrConflict otherwise.
+	// UID and ResourceVersion, if set, must be the object's; otherwise ErrConflict.
 	UID             string `json:"uid,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Abandon: what the driver does not do any more is not waited for, and stays
-	// behind. Deleted.Waits says what that is.
+	// Abandon deletes the object without waiting for its driver. Deleted.Waits names
+	// what stays behind.
 	Abandon bool `json:"abandon,omitempty"`
 }
 
@@ -68,8 +68,8 @@ type DeleteOptions struct {
 type Deleted struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`
-	// Waits says what the deletion waits for, such as the users of the volume, and
-	// what else the user should know.
+	// Waits names the reasons of a deletion that is not complete, such as the users of
+	// the volume, and warnings for the user.
 	Waits []string `json:"waits,omitempty"`
 	// Gone: the object is not there any more. Otherwise its deletion has begun
 	// and continues by itself.

@@ -39,12 +39,15 @@ func (c *Client) Apply(ctx context.Context, files []manifest.File, options Apply
 		query.Set("run", "true")
 	}
 	var result ApplyResult
-	err = c.call(ctx, request{method: http.MethodPost, path: ownPrefix + "apply", query: query, contentType: filesType, body: data}, &result)
+	err = c.call(ctx, request{method: http.MethodPost, path: ownPrefix + "apply", query: query, contentType: filesType,
+		body: data}, &result)
 	return result, err
 }
 
 // Delete begins the deletion of an object; ErrNotFound if there is none.
-func (c *Client) Delete(ctx context.Context, kind store.Kind, namespace, name string, options DeleteOptions) (Deleted, error) {
+func (c *Client) Delete(
+	ctx context.Context, kind store.Kind, namespace, name string, options DeleteOptions,
+) (Deleted, error) {
 	given := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}}
 	if options.UID != "" || options.ResourceVersion != "" {
 		given.Preconditions = &metav1.Preconditions{}
@@ -67,7 +70,8 @@ func (c *Client) Delete(ctx context.Context, kind store.Kind, namespace, name st
 	if options.Abandon {
 		query.Set(abandonQuery, "true")
 	}
-	answer, err := c.send(ctx, request{method: http.MethodDelete, path: path, query: query, contentType: "application/json", body: data})
+	answer, err := c.send(ctx, request{method: http.MethodDelete, path: path, query: query,
+		contentType: "application/json", body: data})
 	if err != nil {
 		return Deleted{}, err
 	}
@@ -95,23 +99,17 @@ func (c *Client) Journal(ctx context.Context, kind, key string) (journal.Story, 
 	return answer.Story, err
 }
 
-// JournalAfter returns the entries after a sequence number, and where to continue.
-func (c *Client) JournalAfter(ctx context.Context, sequence uint64) (JournalAnswer, error) {
-	var answer JournalAnswer
-	err := c.own(ctx, "journal", url.Values{"after": {strconv.FormatUint(sequence, 10)}}, &answer)
-	return answer, err
-}
-
 // WatchJournal calls handle with each entry after a sequence number, as Watch does.
 func (c *Client) WatchJournal(ctx context.Context, after uint64, handle func(journal.Entry) error) error {
 	query := url.Values{"watch": {"1"}, "after": {strconv.FormatUint(after, 10)}}
-	return c.follow(ctx, request{method: http.MethodGet, path: ownPrefix + "journal", query: query}, func(line []byte) error {
-		var entry journal.Entry
-		if err := json.Unmarshal(line, &entry); err != nil {
-			return fmt.Errorf("the host's answer: %w", err)
-		}
-		return handle(entry)
-	})
+	return c.follow(ctx, request{method: http.MethodGet, path: ownPrefix + "journal", query: query},
+		func(line []byte) error {
+			var entry journal.Entry
+			if err := json.Unmarshal(line, &entry); err != nil {
+				return fmt.Errorf("the host's answer: %w", err)
+			}
+			return handle(entry)
+		})
 }
 
 // Drivers lists the drivers that the host knows.
@@ -202,7 +200,8 @@ func (c *Client) Hold(ctx context.Context, what HoldRequest) (HoldAnswer, error)
 		return HoldAnswer{}, err
 	}
 	var answer HoldAnswer
-	err = c.call(ctx, request{method: http.MethodPost, path: ownPrefix + "holds", contentType: "application/json", body: data}, &answer)
+	err = c.call(ctx, request{method: http.MethodPost, path: ownPrefix + "holds", contentType: "application/json",
+		body: data}, &answer)
 	return answer, err
 }
 
@@ -216,7 +215,8 @@ func (c *Client) Release(ctx context.Context, what ReleaseRequest, limit int64) 
 	if what.UID != "" {
 		query.Set("uid", what.UID)
 	}
-	return c.call(ctx, request{method: http.MethodDelete, path: ownPrefix + "holds/" + what.Namespace + "/" + what.Name, query: query}, &struct{}{})
+	return c.call(ctx, request{method: http.MethodDelete, path: ownPrefix + "holds/" + what.Namespace + "/" + what.Name,
+		query: query}, &struct{}{})
 }
 
 // Lease is a hold that ends with this process, however that ends.
@@ -260,8 +260,8 @@ func (c *Client) Lease(ctx context.Context, what HoldRequest) (*Lease, error) {
 	return lease, nil
 }
 
-// JournalSequence is that of the journal's newest entry: what happens after a
-// moment is what comes after it.
+// JournalSequence returns the sequence of the journal's newest entry. Later events have
+// higher sequences.
 func (c *Client) JournalSequence(ctx context.Context) (uint64, error) {
 	var answer JournalAnswer
 	err := c.own(ctx, "journal", url.Values{"after": {afterNow}}, &answer)

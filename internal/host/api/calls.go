@@ -139,7 +139,8 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 		return s.followJournal(w, r, after)
 	}
 	answer := JournalAnswer{
-		Story: journal.Story{Events: []journal.Event{}, Steps: []journal.StepEntry{}}, Sequence: s.options.Journal.Sequence(),
+		Story:    journal.Story{Events: []journal.Event{}, Steps: []journal.StepEntry{}},
+		Sequence: s.options.Journal.Sequence(),
 	}
 	if kind != "" {
 		answer.Story, err = s.options.Journal.Of(kind, key)
@@ -331,7 +332,8 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request, request HoldReque
 	defer cancel()
 	err = s.options.Host.Release(ctx, ReleaseRequest{Namespace: request.Namespace, Name: request.Name, UID: answer.UID})
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		s.options.Logger.Warn("a hold was not released when its connection ended", "namespace", request.Namespace, "name", request.Name, "error", err)
+		s.options.Logger.Warn("a hold was not released when its connection ended", "namespace", request.Namespace,
+			"name", request.Name, "error", err)
 	}
 	return nil
 }

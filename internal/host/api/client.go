@@ -95,7 +95,7 @@ func readError(answer *http.Response) error {
 	return &statusError{status}
 }
 
-// explain says what to do about a connection that there is not.
+// explain adds to a failed connection how to start the host.
 func (c *Client) explain(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause

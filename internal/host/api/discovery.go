@@ -23,12 +23,14 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 
 // coreVersions, groups and resources are what clients of Kubernetes ask first.
 func (s *Server) coreVersions(w http.ResponseWriter, _ *http.Request) error {
-	s.answer(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+	s.answer(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"},
+		Versions: []string{"v1"}})
 	return nil
 }
 
 func (s *Server) groups(w http.ResponseWriter, _ *http.Request) error {
-	answer := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	answer := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+		Groups: []metav1.APIGroup{}}
 	seen := map[string]bool{"": true}
 	for _, kind := range Kinds() {
 		if seen[kind.Group] {

@@ -71,15 +71,16 @@ func (e events) follow(version uint64) func(context.Context) ([]change, error) {
 	}
 }
 
-// eventOf puts an event where a cluster has it: in the namespace of what it is
-// about, and in default for what has none.
+// eventOf puts an event into the namespace of its object, as a cluster does, and into
+// default for an object without one.
 func eventOf(entry journal.Entry) *corev1.Event {
 	from := entry.Event
 	namespace, name, namespaced := strings.Cut(from.About.Key, "/")
 	if !namespaced {
 		namespace, name = "", from.About.Key
 	}
-	about := corev1.ObjectReference{Kind: from.About.Kind, Namespace: namespace, Name: name, UID: types.UID(from.About.UID)}
+	about := corev1.ObjectReference{Kind: from.About.Kind, Namespace: namespace, Name: name,
+		UID: types.UID(from.About.UID)}
 	for _, kind := range store.Kinds() {
 		if kind.Kind == from.About.Kind {
 			about.APIVersion = kind.GroupVersion().String()

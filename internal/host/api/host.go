@@ -16,8 +16,8 @@ import (
 // its caller.
 var ErrReleasing = errors.New("it is still being released, and the host retries until it is")
 
-// Host is what the server asks of the host. Reading objects is not part of it:
-// that is the store's.
+// Host is the part of the host that the server calls. The server reads objects from the
+// store.
 type Host interface {
 	Apply(ctx context.Context, files []manifest.File, options ApplyOptions) (ApplyResult, error)
 	DeleteObject(ctx context.Context, kind store.Kind, key string, options DeleteOptions) (Deleted, error)
@@ -95,7 +95,7 @@ type HoldAnswer struct {
 	Volumes map[string]HoldMount `json:"volumes"` // by HoldVolume.Name
 	// Directory is for other files of the caller; it is removed with the hold.
 	Directory string `json:"directory"`
-	// Warnings are what the policy says to the user who made the hold.
+	// Warnings are the policy's, for the user who made the hold.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -121,7 +121,7 @@ type Mount struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// VolumeStats is what the driver says of a volume that is in use.
+// VolumeStats has the driver's figures of a volume in use.
 type VolumeStats struct {
 	Claim  string `json:"claim"`
 	Volume string `json:"volume"`
@@ -130,7 +130,7 @@ type VolumeStats struct {
 	// Bytes and Inodes are nil if the driver does not report them.
 	Bytes  *Usage `json:"bytes,omitempty"`
 	Inodes *Usage `json:"inodes,omitempty"`
-	// Abnormal says what is wrong with the volume, if the driver says so.
+	// Abnormal is the fault that the driver reports of the volume, if any.
 	Abnormal string `json:"abnormal,omitempty"`
 }
 
@@ -146,8 +146,8 @@ type Usage struct {
 type Driver struct {
 	Name      string           `json:"name"`
 	Instances []DriverInstance `json:"instances"`
-	// Unit is what the host starts the driver from, nil if another program does. A
-	// unit may be named otherwise than its driver: it is then listed by itself.
+	// Unit is the file that the host starts the driver from, nil if another program
+	// starts it. A unit whose name is not its driver's is listed by itself.
 	Unit *DriverUnit `json:"unit,omitempty"`
 }
 
@@ -160,7 +160,8 @@ type DriverUnit struct {
 	PID      int       `json:"pid,omitempty"`
 	Restarts int       `json:"restarts,omitempty"`
 	Error    string    `json:"error,omitempty"`
-	// Log has the last lines that the driver wrote; not for those who may only read.
+	// Log has the last lines that the driver wrote; clients that may only read do not
+	// get it.
 	Log []string `json:"log,omitempty"`
 }
 
@@ -175,7 +176,7 @@ type DriverInstance struct {
 	Serving bool      `json:"serving,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Error   string    `json:"error,omitempty"`
-	// Version is what the driver calls itself.
+	// Version is the driver's own (GetPluginInfo).
 	Version      string            `json:"version,omitempty"`
 	NodeID       string            `json:"nodeID,omitempty"`
 	Topology     map[string]string `json:"topology,omitempty"`

@@ -54,7 +54,8 @@ func onlyGet(r *http.Request) error {
 	if r.Method == http.MethodGet {
 		return nil
 	}
-	return refuse(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "%s is not possible for %s", r.Method, r.URL.Path)
+	return refuse(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "%s is not possible for %s",
+		r.Method, r.URL.Path)
 }
 
 // read answers with an object, a list, or a watch.
@@ -116,7 +117,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, t target, kind s
 	if err != nil {
 		return err
 	}
-	// 202: the deletion continues by itself; the causes say what it waits for.
+	// 202: the deletion continues by itself; the causes say why it is not complete.
 	code := http.StatusOK
 	if !deleted.Gone {
 		code = http.StatusAccepted
@@ -134,11 +135,11 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, t target, kind s
 // abandonQuery is this host's own: DeleteOptions of Kubernetes has no such field.
 const abandonQuery = "abandon"
 
-// causeWaits is the type of what a deletion waits for, in the details of a Status.
+// causeWaits is the type of the causes of an incomplete deletion, in the details of a
+// Status.
 const causeWaits = metav1.CauseType("Waits")
 
-// deleteOptions reads the body of a deletion: what it asks for and this host
-// has not is refused, not ignored.
+// deleteOptions reads the body of a deletion, and refuses options that this host lacks.
 func (s *Server) deleteOptions(w http.ResponseWriter, r *http.Request) (DeleteOptions, error) {
 	data, err := body(w, r)
 	if err != nil || len(data) == 0 {
@@ -148,7 +149,7 @@ func (s *Server) deleteOptions(w http.ResponseWriter, r *http.Request) (DeleteOp
 	kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 	var given metav1.DeleteOptions
 	if _, _, err := internalversion.Codecs.UniversalDeserializer().Decode(data, &kind, &given); err != nil {
-		return DeleteOptions{}, badRequest("the body is no DeleteOptions: %v", err)
+		return DeleteOptions{}, badRequest("the body is not a DeleteOptions: %v", err)
 	}
 	switch {
 	case len(given.DryRun) > 0:
@@ -179,7 +180,8 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	data, err := io.ReadAll(r.Body)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, refuse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "the request has more than %d bytes", maximumBody)
+		return nil, refuse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+			"the request has more than %d bytes", maximumBody)
 	}
 	if err != nil {
 		return nil, badRequest("the request did not arrive whole: %v", err)

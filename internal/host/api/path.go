@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// target is what a path of the Kubernetes API names.
+// target is the object or list that a path of the Kubernetes API names.
 type target struct {
 	schema.GroupVersion
 	namespace, resource, name, subresource string
@@ -48,10 +48,11 @@ func parsePath(path string) (target, bool) {
 
 // EventKind is the kind of the events, which the server makes from the journal.
 func EventKind() store.Kind {
-	return store.NewKind(corev1.SchemeGroupVersion.WithKind("Event"), "events", true, func() store.Object { return new(corev1.Event) })
+	return store.NewKind(corev1.SchemeGroupVersion.WithKind("Event"), "events", true,
+		func() store.Object { return new(corev1.Event) })
 }
 
-// Kinds are those that the server serves.
+// Kinds are served by the server.
 func Kinds() []store.Kind { return append(store.Kinds(), EventKind()) }
 
 // kind finds the kind of a target.

@@ -38,8 +38,8 @@ func peerOf(connection *net.UnixConn) (peer, error) {
 	return found, failed
 }
 
-// peerGroups are the supplementary groups. The kernel says ERANGE and how many
-// bytes there are when there is no room for them.
+// peerGroups are the supplementary groups. If the buffer is too small, the kernel
+// returns ERANGE and the number of bytes.
 func peerGroups(descriptor uintptr) ([]uint32, error) {
 	groups := make([]uint32, 64)
 	for {

@@ -21,8 +21,8 @@ type ListOptions struct {
 	Namespace     string // empty: all
 	LabelSelector string
 	FieldSelector string
-	// ResourceVersion is what a Watch continues from; empty: it begins with what
-	// there is.
+	// ResourceVersion is the version that a Watch continues from; empty: it begins with
+	// the existing objects.
 	ResourceVersion string
 }
 
@@ -41,7 +41,7 @@ func (o ListOptions) query() url.Values {
 // List is many objects of a kind.
 type List struct {
 	Items []store.Object
-	// ResourceVersion is what a Watch continues from.
+	// ResourceVersion is the version that a Watch continues from.
 	ResourceVersion string
 }
 
@@ -59,13 +59,14 @@ func (c *Client) Get(ctx context.Context, kind store.Kind, namespace, name strin
 	return object, nil
 }
 
-// List reads all objects of a kind, or those that are chosen.
+// List reads the objects of a kind that the selectors match, all without selectors.
 func (c *Client) List(ctx context.Context, kind store.Kind, options ListOptions) (List, error) {
 	var answer struct {
 		Metadata metav1.ListMeta   `json:"metadata"`
 		Items    []json.RawMessage `json:"items"`
 	}
-	err := c.call(ctx, request{method: http.MethodGet, path: pathOf(kind, options.Namespace, ""), query: options.query()}, &answer)
+	err := c.call(ctx, request{method: http.MethodGet, path: pathOf(kind, options.Namespace, ""),
+		query: options.query()}, &answer)
 	if err != nil {
 		return List{}, err
 	}
@@ -88,30 +89,33 @@ type WatchEvent struct {
 
 // Watch calls handle with each change until the context ends, handle fails, or the
 // host ends. The error is store.ErrExpired if the version is too old.
-func (c *Client) Watch(ctx context.Context, kind store.Kind, options ListOptions, handle func(WatchEvent) error) error {
+func (c *Client) Watch(
+	ctx context.Context, kind store.Kind, options ListOptions, handle func(WatchEvent) error,
+) error {
 	query := options.query()
 	query.Set("watch", "1")
-	return c.follow(ctx, request{method: http.MethodGet, path: pathOf(kind, options.Namespace, ""), query: query}, func(line []byte) error {
-		var frame struct {
-			Type   watch.EventType `json:"type"`
-			Object json.RawMessage `json:"object"`
-		}
-		if err := json.Unmarshal(line, &frame); err != nil {
-			return fmt.Errorf("the host's answer: %w", err)
-		}
-		if frame.Type == watch.Error {
-			var status metav1.Status
-			if err := json.Unmarshal(frame.Object, &status); err != nil {
+	return c.follow(ctx, request{method: http.MethodGet, path: pathOf(kind, options.Namespace, ""), query: query},
+		func(line []byte) error {
+			var frame struct {
+				Type   watch.EventType `json:"type"`
+				Object json.RawMessage `json:"object"`
+			}
+			if err := json.Unmarshal(line, &frame); err != nil {
 				return fmt.Errorf("the host's answer: %w", err)
 			}
-			return &statusError{status}
-		}
-		object, err := kind.Decode(frame.Object)
-		if err != nil {
-			return fmt.Errorf("the host's answer: %w", err)
-		}
-		return handle(WatchEvent{Type: frame.Type, Object: object})
-	})
+			if frame.Type == watch.Error {
+				var status metav1.Status
+				if err := json.Unmarshal(frame.Object, &status); err != nil {
+					return fmt.Errorf("the host's answer: %w", err)
+				}
+				return &statusError{status}
+			}
+			object, err := kind.Decode(frame.Object)
+			if err != nil {
+				return fmt.Errorf("the host's answer: %w", err)
+			}
+			return handle(WatchEvent{Type: frame.Type, Object: object})
+		})
 }
 
 // errEnded is a long answer that the host ended.
@@ -123,7 +127,7 @@ func (c *Client) follow(ctx context.Context, what request, handle func(line []by
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }() // what comes later is of no interest
+	defer func() { _ = answer.Body.Close() }() // the rest is not needed
 	reader := bufio.NewReader(answer.Body)
 	for {
 		line, err := reader.ReadBytes('\n')

@@ -6,11 +6,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// lastApplied is where kubectl keeps what was applied, also of a Secret.
+// lastApplied is the annotation in which kubectl keeps the applied object, also of a
+// Secret.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// redacted is the object without what no client may read: of a Secret, only the
-// names of its values. It changes the object.
+// redacted removes the values of a Secret, which no client may read, and keeps their
+// names. It changes the object.
 func redacted(object store.Object) store.Object {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {

@@ -1,9 +1,9 @@
 // Package api is how programs talk to a running host: HTTP with JSON over the
 // unix socket ROOT/host.sock. Objects have the paths, the forms and the errors
 // of the Kubernetes API, so that programs that read a cluster read a host, too;
-// what a cluster has no word for is below /apis/holdfast.dev/v1. Who connects is
-// asked of the kernel. Nothing polls: a watcher sleeps until the store or
-// the journal changes.
+// resources that a cluster lacks are below /apis/holdfast.dev/v1. The kernel reports
+// who connected. Nothing polls: a watcher sleeps until the store or the journal
+// changes.
 package api
 
 import (
@@ -35,7 +35,7 @@ const (
 	maximumBody = 16 << 20
 	headerLimit = 10 * time.Second
 	bodyLimit   = 30 * time.Second
-	// writeLimit is how long a client may take to read what was written to it.
+	// writeLimit is the time a client may take to read an answer.
 	writeLimit = 30 * time.Second
 	idleLimit  = 2 * time.Minute
 	// drainLimit is how long calls in flight are waited for at the end.
@@ -49,8 +49,8 @@ type Options struct {
 	Host    Host
 	Logger  *slog.Logger
 	Version string
-	// Group are the ids of groups whose members may do everything, ReadGroup of
-	// those who may read. Without them the socket is its owner's alone.
+	// Members of Group may do everything, members of ReadGroup may read. Without
+	// groups, only the owner can use the socket.
 	Group, ReadGroup *uint32
 }
 
@@ -99,7 +99,7 @@ func open(path string, options Options) error {
 	if err := os.Chown(path, -1, int(*group)); err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o660) //nolint:gosec // that is what the group was given for
+	return os.Chmod(path, 0o660) //nolint:gosec // the group is to connect
 }
 
 // Serve answers until the context ends, and then lets calls in flight end. It
@@ -108,10 +108,11 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
-		Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return base },
-		ConnContext: withConnection,
-		ErrorLog:    slog.NewLogLogger(s.options.Logger.Handler(), slog.LevelDebug),
+		Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
+		MaxHeaderBytes: 64 << 10,
+		BaseContext:    func(net.Listener) context.Context { return base },
+		ConnContext:    withConnection,
+		ErrorLog:       slog.NewLogLogger(s.options.Logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(&peerListener{Listener: listener, count: map[uint32]int{}}) }()
@@ -136,7 +137,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// long is the context of an answer that has no end of its own.
+// long is the context of an answer without an end, such as a watch.
 func (s *Server) long(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(s.leaving, cancel)
@@ -152,11 +153,13 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	from, err := peerFrom(r.Context())
 	if err != nil {
-		s.answerError(w, r, refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "the credentials of the connection cannot be read: %v", err))
+		s.answerError(w, r, refuse(http.StatusForbidden, metav1.StatusReasonForbidden,
+			"the credentials of the connection cannot be read: %v", err))
 		return
 	}
 	if text := s.options.refusal(from, r.Method); text != "" {
-		s.options.Logger.Warn("a request was refused", "uid", from.uid, "pid", from.pid, "method", r.Method, "path", r.URL.Path)
+		s.options.Logger.Warn("a request was refused", "uid", from.uid, "pid", from.pid, "method", r.Method,
+			"path", r.URL.Path)
 		s.answerError(w, r, refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "%s", text))
 		return
 	}

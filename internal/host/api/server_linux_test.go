@@ -200,7 +200,7 @@ func TestServer_takesOnlyBodiesOfASize(t *testing.T) {
 	}
 }
 
-// asAnotherUser is the child's part: it says what it gets.
+// asAnotherUser is the child's part: it prints the answers.
 func asAnotherUser(socket string) int {
 	client := Dial(socket)
 	_, reads := client.List(context.Background(), kindNamed("pods"), ListOptions{})

@@ -14,7 +14,7 @@ import (
 
 // source is where the objects of a kind come from.
 type source interface {
-	// get returns nil when there is no such object.
+	// get returns nil if the object does not exist.
 	get(desired filter) (store.Object, error)
 	list(desired filter) ([]store.Object, uint64, error)
 	// follow returns a function that waits for the next changes after a version.
@@ -81,7 +81,7 @@ func (t tables) follow(version uint64) func(context.Context) ([]change, error) {
 			if err != nil {
 				return nil, err
 			}
-			var mine []change
+			var found []change
 			for _, one := range all {
 				if one.Kind.Resource != t.kind.Resource {
 					continue
@@ -90,10 +90,10 @@ func (t tables) follow(version uint64) func(context.Context) ([]change, error) {
 				if err != nil {
 					return nil, err
 				}
-				mine = append(mine, decoded)
+				found = append(found, decoded)
 			}
-			if len(mine) > 0 {
-				return mine, nil
+			if len(found) > 0 {
+				return found, nil
 			}
 		}
 	}

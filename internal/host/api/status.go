@@ -35,7 +35,7 @@ type reasonRow struct {
 	reason metav1.StatusReason
 }
 
-// reasons are the errors that have a reason of their own.
+// reasons are the errors with their own reason.
 func reasons() []reasonRow {
 	return []reasonRow{
 		{ErrInvalid, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid},
@@ -101,8 +101,8 @@ func (s *Server) answer(w http.ResponseWriter, code int, value any) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	// A client that does not read is not waited for; that there is no such
-	// deadline cannot be with this server's connections.
+	// A client that does not read must not block the server. This server's connections
+	// all support deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(timeout(writeLimit))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

@@ -22,7 +22,7 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// model is what a client knows from a list and a watch.
+// model is a client's state from a list and a watch.
 type model struct {
 	mu       sync.Mutex
 	versions map[string]string
@@ -62,7 +62,7 @@ func (m *model) state() map[string]string {
 	return maps.Clone(m.versions)
 }
 
-// A client that lists and watches knows what is in the store, while others write, with
+// A client that lists and watches has the state of the store, while others write, with
 // and without a selector, and from any version.
 func TestWatch_withItsListIsTheStore(t *testing.T) {
 	f := serve(t)

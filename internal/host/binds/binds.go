@@ -1,6 +1,6 @@
 // Package binds shows volumes at directories of the machine, in addition to where the
-// host has them: bind mounts that every process sees. What it is about to mount is
-// written down first, and only that is removed again.
+// host has them: bind mounts that every process sees. It records each mount before it
+// makes it, and unmounts only what it recorded.
 package binds
 
 import (
@@ -21,7 +21,7 @@ type Bind struct {
 	ReadOnly bool
 }
 
-// recordFile has what was mounted, in the directory that the caller gives.
+// recordFile lists the bind mounts, in the directory that the caller names.
 const recordFile = "binds.json"
 
 // record is a mount that this package made, or was about to make.
@@ -34,7 +34,7 @@ type record struct {
 	BootID string
 }
 
-// readRecords returns none if nothing was written.
+// readRecords returns none if the file does not exist.
 func readRecords(directory string) (records []record, err error) {
 	data, err := os.ReadFile(filepath.Join(directory, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +44,7 @@ func readRecords(directory string) (records []record, err error) {
 		err = json.Unmarshal(data, &records)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what is bound at directories of the machine: %w", err)
+		return nil, fmt.Errorf("read the list of bind mounts: %w", err)
 	}
 	return records, nil
 }

@@ -64,7 +64,7 @@ func makeBind(directory, bootID string, records []record, bind Bind) ([]record, 
 	return records, mount(bind, target)
 }
 
-// Remove removes what Make made, and nothing else. A missing mount is not an error.
+// Remove removes the mounts that Make made. A missing mount is not an error.
 func Remove(directory, bootID string) error {
 	records, err := readRecords(directory)
 	if err != nil || len(records) == 0 {
@@ -119,7 +119,7 @@ func deviceOf(found *mountinfo.Info) string { return fmt.Sprintf("%d:%d", found.
 func writeRecords(directory string, records []record) error {
 	root, err := os.OpenRoot(directory)
 	if err != nil {
-		return fmt.Errorf("record what is bound: %w", err)
+		return fmt.Errorf("record the bind mounts: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	data, err := json.Marshal(records)

@@ -12,7 +12,7 @@ func Make(_, _ string, desired []Bind) error {
 	return nil
 }
 
-// Remove has nothing to do, because Make makes nothing.
+// Remove does nothing, because Make mounts nothing.
 func Remove(directory, _ string) error {
 	_, err := readRecords(directory)
 	return err

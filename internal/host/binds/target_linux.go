@@ -15,8 +15,8 @@ import (
 // elsewhere at any time. So it is opened once, without following links, and every
 // check and step uses the descriptor.
 
-// openTarget opens the directory that a volume is to be bound at, or the root of
-// what is mounted there.
+// openTarget opens the directory that a volume is to be bound at, or the root of the
+// mount at it.
 func openTarget(path string) (*os.File, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 		return nil, fmt.Errorf("bind %q: it is not an absolute path of a directory", path)
@@ -24,7 +24,7 @@ func openTarget(path string) (*os.File, error) {
 	target, err := openWithoutLinks(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("bind %s: there is no such directory: make it first", path)
+		return nil, fmt.Errorf("bind %s: the directory does not exist: make it first", path)
 	case errors.Is(err, unix.ELOOP):
 		resolved, err := filepath.EvalSymlinks(path)
 		if err != nil {
@@ -55,7 +55,7 @@ func openWithoutLinks(path string) (*os.File, error) {
 	}
 }
 
-// checkEmpty: a mount would hide what is in the directory.
+// checkEmpty refuses a directory with entries, because the mount would hide them.
 func checkEmpty(target *os.File, path string) error {
 	descriptor, err := unix.Openat(int(target.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -92,7 +92,7 @@ func mount(bind Bind, target *os.File) error {
 	return nil
 }
 
-// setReadOnly makes a mount what the bind asks for; it takes nothing back.
+// setReadOnly makes a mount read-only if the bind is; it never makes one writable.
 func setReadOnly(mounted *os.File, bind Bind) error {
 	if !bind.ReadOnly {
 		return nil
@@ -110,7 +110,7 @@ func mountedAt(path string) (*mountinfo.Info, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what is mounted at %s: %w", path, err)
+		return nil, fmt.Errorf("inspect the mount at %s: %w", path, err)
 	}
 	defer func() { _ = opened.Close() }()
 	return mountOf(opened, "")
@@ -130,22 +130,23 @@ func mountOf(opened *os.File, name string) (*mountinfo.Info, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what is mounted at %s: %w", filepath.Join(opened.Name(), name), err)
+		return nil, fmt.Errorf("inspect the mount at %s: %w", filepath.Join(opened.Name(), name), err)
 	}
 	if ok.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
 		return nil, nil
 	}
 	found, err := mountinfo.GetMounts(func(info *mountinfo.Info) (skip, stop bool) {
-		here := uint64(info.ID) == ok.Mnt_id //nolint:gosec // an identifier of the kernel's
-		return !here, here
+		same := uint64(info.ID) == ok.Mnt_id //nolint:gosec // an identifier of the kernel's
+		return !same, same
 	})
 	if err != nil || len(found) == 0 {
-		return nil, fmt.Errorf("what is mounted at %s: %w", filepath.Join(opened.Name(), name), errors.Join(err, errors.New("the list of mounts does not have it")))
+		return nil, fmt.Errorf("inspect the mount at %s: %w", filepath.Join(opened.Name(), name),
+			errors.Join(err, errors.New("the list of mounts does not have it")))
 	}
 	return found[0], nil
 }
 
-// remove unmounts what was made, if it is still there.
+// remove unmounts a recorded mount, if it is still there.
 func (r record) remove() error {
 	// The directory above is opened, not the mount itself, which would be busy.
 	above, err := openWithoutLinks(filepath.Dir(r.Target))

@@ -43,8 +43,8 @@ type StepEntry struct {
 	Code   string `json:"code,omitempty"`
 	Error  string `json:"error,omitempty"`
 	Detail string `json:"detail,omitempty"`
-	// Count is how often the step ended like this; Started and Took are of the
-	// last time, First is when the first of them began.
+	// Count is the number of times that the step ended like this; Started and Took are
+	// of the last time, First is when the first of them began.
 	Count int       `json:"count"`
 	First time.Time `json:"first"`
 }
@@ -59,7 +59,7 @@ type Entry struct {
 	Step  *StepEntry `json:"step,omitempty"`
 }
 
-// Story is what the journal knows of one object, in the order of time.
+// Story has the journal's entries of one object, in the order of time.
 type Story struct {
 	Events []Event     `json:"events"`
 	Steps  []StepEntry `json:"steps"`

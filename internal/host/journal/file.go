@@ -16,7 +16,7 @@ import (
 )
 
 // The buckets: entries by sequence; the sequence by identity; and an empty
-// value by kind, key and sequence of what an entry is about.
+// value by kind, key and sequence of an entry's object.
 const (
 	entryBucket    = "entries"
 	identityBucket = "identities"
@@ -131,7 +131,7 @@ func (j *Journal) replace(cause error) error {
 	if err := os.Rename(j.path, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return errors.Join(cause, err)
 	}
-	j.logger.Warn("the journal is damaged: it begins anew", "file", j.path, "moved", aside, "error", cause)
+	j.logger.Warn("the journal is damaged; an empty one replaces it", "file", j.path, "moved", aside, "error", cause)
 	j.mu.Lock()
 	j.stored = 0
 	j.mu.Unlock()

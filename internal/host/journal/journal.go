@@ -83,7 +83,7 @@ func (j *Journal) add(entry Entry) {
 	}
 }
 
-// write writes what is pending until nothing is.
+// write writes pending entries until none are left.
 func (j *Journal) write() {
 	timer := time.NewTimer(linger)
 	defer timer.Stop()
@@ -104,7 +104,7 @@ func (j *Journal) write() {
 	}
 }
 
-// drain writes what is pending now.
+// drain writes the entries that are pending now.
 func (j *Journal) drain() {
 	j.disk.Lock()
 	defer j.disk.Unlock()
@@ -117,8 +117,8 @@ func (j *Journal) drain() {
 	}
 }
 
-// Close writes what is pending and gives the file back. What is recorded
-// afterwards is lost.
+// Close writes the pending entries and closes the file. Entries recorded afterwards are
+// lost.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closed {

@@ -119,7 +119,7 @@ func TestJournal_isBounded(t *testing.T) {
 		t.Errorf("a day later %d entries are left (%v), want 1", len(entries), err)
 	}
 	if story := storyOf(t, j, "700"); len(story.Events) != 0 {
-		t.Errorf("what was dropped is still found: %v", story)
+		t.Errorf("dropped entries are still found: %v", story)
 	}
 }
 

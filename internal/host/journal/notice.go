@@ -1,7 +1,6 @@
-// Package journal keeps what happened to objects: the events that a cluster
-// would show, and how long each step of each volume took. It is for people: it
-// is bounded, and may lose the last moments before a power failure, which
-// nothing else depends on.
+// Package journal keeps the events of objects, as a cluster does, and how long each
+// step of each volume took. It is for people: it is bounded, and may lose the last
+// moments before a power failure, because no decision depends on it.
 package journal
 
 // Ref names an object that something happened to.

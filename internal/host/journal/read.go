@@ -68,7 +68,7 @@ func (j *Journal) After(sequence uint64) ([]Entry, uint64, error) {
 	return entries, last, err
 }
 
-// view writes what is pending and reads.
+// view writes pending entries and reads.
 func (j *Journal) view(read func(*file) error) error {
 	j.drain()
 	j.disk.Lock()
@@ -103,8 +103,8 @@ func (j *Journal) Sequence() uint64 {
 	return j.sequence
 }
 
-// Next returns the next entries, and waits for one if there are none. An entry
-// that is counted again comes again; what was there in between may be left out.
+// Next returns the next entries, and waits for one if there are none. An entry whose
+// count rises is returned again; counts in between may be left out.
 func (w *Watch) Next(ctx context.Context) ([]Entry, error) {
 	for {
 		w.journal.mu.Lock()

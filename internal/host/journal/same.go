@@ -84,7 +84,7 @@ func digest(words []string) string {
 	return hex.EncodeToString(sum[:10])
 }
 
-// count puts what an earlier entry of the same identity counted into this one.
+// count adds the count of an earlier entry of the same identity to this one.
 func (e *Entry) count(earlier Entry) {
 	e.ID = earlier.ID
 	switch {

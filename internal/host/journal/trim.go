@@ -2,7 +2,7 @@ package journal
 
 import "time"
 
-// trim removes what is too much or too old, oldest first.
+// trim removes entries above the limits of number and age, oldest first.
 func (f *file) trim(stored int, since time.Time) (dropped int, err error) {
 	for {
 		_, data := f.entries.Cursor().First()

@@ -9,7 +9,7 @@ import (
 )
 
 // store writes a batch in one transaction. If the journal cannot be written, for
-// example because the disk is full, the batch is lost and nothing else is affected.
+// example because the disk is full, only the batch is lost.
 func (j *Journal) store(batch []Entry) {
 	if j.db == nil {
 		return
@@ -47,7 +47,7 @@ func (j *Journal) renew(cause error) {
 		err = j.replace(cause)
 	}
 	if err != nil {
-		j.logger.Warn("there is no journal any more, until the host is started again", "file", j.path, "error", err)
+		j.logger.Warn("the journal stays closed until the host is started again", "file", j.path, "error", err)
 	}
 }
 

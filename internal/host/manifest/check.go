@@ -103,7 +103,7 @@ func texts(list field.ErrorList) (problems []string) {
 	return problems
 }
 
-// check is what a kind's own fields must be.
+// check has the rules of a kind's own fields.
 func check(object store.Object) []string {
 	switch object := object.(type) {
 	case *corev1.Secret:
@@ -163,7 +163,8 @@ func checkParameters(parameters map[string]string, mayBeEmpty bool) (problems []
 	case len(parameters) == 0 && !mayBeEmpty:
 		problems = append(problems, "parameters: at least one is needed")
 	case len(parameters) > maximumParameters:
-		problems = append(problems, fmt.Sprintf("parameters: %d are too many; %d at most", len(parameters), maximumParameters))
+		problems = append(problems, fmt.Sprintf("parameters: %d are too many; %d at most", len(parameters),
+			maximumParameters))
 	case size > maximumParameterBytes:
 		problems = append(problems, fmt.Sprintf("parameters: have %d bytes; %d at most", size, maximumParameterBytes))
 	}
@@ -182,9 +183,11 @@ func checkClass(class *storagev1.StorageClass) []string {
 	if _, err := claim.ParseClass(class); err != nil {
 		problems = append(problems, strings.TrimPrefix(err.Error(), fmt.Sprintf("StorageClass %q: ", class.Name)))
 	}
-	problems = append(problems, oneOf("reclaimPolicy", claim.ReclaimPolicy(class), corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
+	problems = append(problems, oneOf("reclaimPolicy", claim.ReclaimPolicy(class), corev1.PersistentVolumeReclaimDelete,
+		corev1.PersistentVolumeReclaimRetain)...)
 	if mode := class.VolumeBindingMode; mode != nil {
-		problems = append(problems, oneOf("volumeBindingMode", *mode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
+		problems = append(problems, oneOf("volumeBindingMode", *mode, storagev1.VolumeBindingImmediate,
+			storagev1.VolumeBindingWaitForFirstConsumer)...)
 	}
 	if _, err := claim.FlattenAllowed(class.AllowedTopologies); err != nil {
 		problems = append(problems, "allowedTopologies: "+err.Error())
@@ -198,12 +201,14 @@ const minimumAllocatablePeriod = 10
 func checkDriver(driver *storagev1.CSIDriver) (problems []string) {
 	spec := driver.Spec
 	for i, mode := range spec.VolumeLifecycleModes {
-		problems = append(problems, oneOf(fmt.Sprintf("spec.volumeLifecycleModes[%d]", i), mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)...)
+		problems = append(problems, oneOf(fmt.Sprintf("spec.volumeLifecycleModes[%d]", i), mode,
+			storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)...)
 	}
 	problems = append(problems, oneOf("spec.fsGroupPolicy", claim.FSGroupPolicy(driver),
 		storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy)...)
 	if period := spec.NodeAllocatableUpdatePeriodSeconds; period != nil && *period < minimumAllocatablePeriod {
-		problems = append(problems, fmt.Sprintf("spec.nodeAllocatableUpdatePeriodSeconds: %d is less than %d", *period, minimumAllocatablePeriod))
+		problems = append(problems, fmt.Sprintf("spec.nodeAllocatableUpdatePeriodSeconds: %d is less than %d", *period,
+			minimumAllocatablePeriod))
 	}
 	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
 		problems = append(problems, "spec.serviceAccountTokenInSecrets: has no meaning without tokenRequests")

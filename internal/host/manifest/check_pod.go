@@ -19,7 +19,7 @@ import (
 // which then only brings the volumes.
 const HolderAnnotation = "holdfast.dev/holder"
 
-// podVolume is what a pod's containers can ask of one of its volumes.
+// podVolume says how a pod's containers may use one of its volumes.
 type podVolume struct{ known, block, filesystem bool }
 
 func checkPod(pod *corev1.Pod) []string {
@@ -58,16 +58,19 @@ func checkPodSpec(pod *corev1.Pod) (problems []string) {
 		return problems
 	}
 	if policy := security.FSGroupChangePolicy; policy != nil {
-		problems = append(problems, oneOf("spec.securityContext.fsGroupChangePolicy", *policy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+		problems = append(problems, oneOf("spec.securityContext.fsGroupChangePolicy", *policy, corev1.FSGroupChangeAlways,
+			corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	if policy := security.SELinuxChangePolicy; policy != nil {
-		problems = append(problems, oneOf("spec.securityContext.seLinuxChangePolicy", *policy, corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)...)
+		problems = append(problems, oneOf("spec.securityContext.seLinuxChangePolicy", *policy,
+			corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)...)
 	}
 	problems = append(problems, checkID("spec.securityContext.runAsUser", security.RunAsUser)...)
 	problems = append(problems, checkID("spec.securityContext.runAsGroup", security.RunAsGroup)...)
 	problems = append(problems, checkID("spec.securityContext.fsGroup", security.FSGroup)...)
 	for i := range security.SupplementalGroups {
-		problems = append(problems, checkID(fmt.Sprintf("spec.securityContext.supplementalGroups[%d]", i), &security.SupplementalGroups[i])...)
+		problems = append(problems, checkID(fmt.Sprintf("spec.securityContext.supplementalGroups[%d]", i),
+			&security.SupplementalGroups[i])...)
 	}
 	return problems
 }
@@ -143,7 +146,8 @@ func checkEphemeral(at string, pod *corev1.Pod, volume *corev1.Volume) []string 
 	problems := checkClaimSpec(at+".volumeClaimTemplate.spec", pvc)
 	metadata := field.NewPath(at, "volumeClaimTemplate", "metadata")
 	problems = append(problems, texts(metav1validation.ValidateLabels(template.Labels, metadata.Child("labels")))...)
-	problems = append(problems, texts(apivalidation.ValidateAnnotations(template.Annotations, metadata.Child("annotations")))...)
+	problems = append(problems, texts(apivalidation.ValidateAnnotations(template.Annotations,
+		metadata.Child("annotations")))...)
 	if pod.Name != "" {
 		problems = append(problems, subdomain(fmt.Sprintf("%s: the claim's name %q", at, name), name)...)
 	}
@@ -198,7 +202,8 @@ func isServed(fieldPath string) bool {
 			return strings.HasSuffix(fieldPath, "']")
 		}
 	}
-	return slices.Contains([]string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"}, fieldPath)
+	return slices.Contains([]string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
+		"spec.serviceAccountName"}, fieldPath)
 }
 
 func (c containers) checkPaths(at string, container *corev1.Container) (problems []string) {
@@ -223,7 +228,8 @@ func (c containers) checkPaths(at string, container *corev1.Container) (problems
 	for i, mount := range container.VolumeMounts {
 		field := fmt.Sprintf("%s.volumeMounts[%d]", at, i)
 		if volume := check(field, mount.Name, mount.MountPath); volume.known && !volume.filesystem {
-			problems = append(problems, fmt.Sprintf("%s: volume %q is a block device (volumeMode: Block); use volumeDevices", field, mount.Name))
+			problems = append(problems, fmt.Sprintf("%s: volume %q is a block device (volumeMode: Block); use volumeDevices",
+				field, mount.Name))
 		}
 		if mount.SubPath != "" && c.isSecret(mount.Name) {
 			problems = append(problems, fmt.Sprintf("%s.subPath: is not served for a secret volume; use the volume's items to choose its files", field))

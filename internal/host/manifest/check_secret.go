@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// checkSecretVolume checks what the API server checks of a secret volume.
+// checkSecretVolume has the API server's checks of a secret volume.
 func checkSecretVolume(at string, source *corev1.SecretVolumeSource) (problems []string) {
 	if source.SecretName == "" {
 		problems = append(problems, at+".secretName: is missing")
@@ -90,11 +90,12 @@ func checkEnvFrom(at string, container *corev1.Container) (problems []string) {
 
 // isSecret reports whether a volume of the pod is a secret one.
 func (c containers) isSecret(name string) bool {
-	return slices.ContainsFunc(c.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name && v.Secret != nil })
+	return slices.ContainsFunc(c.pod.Spec.Volumes,
+		func(v corev1.Volume) bool { return v.Name == name && v.Secret != nil })
 }
 
 // SecretsOf are the names of the Secrets that a pod's containers refer to, each
-// once and sorted; those that may be missing are left out.
+// once and sorted; without optional ones.
 func SecretsOf(pod *corev1.Pod) (names []string) {
 	add := func(name string, optional *bool) {
 		if optional == nil || !*optional {

@@ -52,7 +52,7 @@ func TestDecode_refusesWrongReferencesToSecrets(t *testing.T) {
 	}
 }
 
-// The error of a ConfigMap, and of each reference to one, says what to use.
+// The error of a ConfigMap, and of each reference to one, names the alternative.
 func TestDecode_saysWhatToUseForAConfigMap(t *testing.T) {
 	const has = "this host has no ConfigMaps"
 	for want, text := range map[string]string{

@@ -28,14 +28,16 @@ func checkClaimSpec(at string, pvc *corev1.PersistentVolumeClaim) []string {
 	if _, err := claim.SizeOf(pvc); err != nil {
 		problems = append(problems, trim(err))
 	}
-	problems = append(problems, checkFraction(at+".resources.requests.storage", pvc.Spec.Resources.Requests[corev1.ResourceStorage])...)
+	problems = append(problems, checkFraction(at+".resources.requests.storage",
+		pvc.Spec.Resources.Requests[corev1.ResourceStorage])...)
 	if _, err := claim.SourceOf(pvc); err != nil {
 		problems = append(problems, trim(err))
 	}
 	problems = append(problems, checkSources(at, pvc)...)
 	problems = append(problems, checkMode(at, pvc.Spec.VolumeMode)...)
 	if pvc.Spec.Selector != nil {
-		found := metav1validation.ValidateLabelSelector(pvc.Spec.Selector, metav1validation.LabelSelectorValidationOptions{}, field.NewPath(at, "selector"))
+		found := metav1validation.ValidateLabelSelector(pvc.Spec.Selector,
+			metav1validation.LabelSelectorValidationOptions{}, field.NewPath(at, "selector"))
 		problems = append(problems, texts(found)...)
 	}
 	problems = append(problems, reference(at+".storageClassName", pvc.Spec.StorageClassName)...)
@@ -49,7 +51,8 @@ func checkFraction(at string, size resource.Quantity) []string {
 	if size.Sign() <= 0 || size.CmpInt64(1) >= 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: %s is less than a byte (m is a thousandth): write M or Mi for megabytes", at, size.String())}
+	return []string{fmt.Sprintf("%s: %s is less than a byte (m is a thousandth): write M or Mi for megabytes",
+		at, size.String())}
 }
 
 // checkSources refuses two different sources, as the API server does.
@@ -58,7 +61,8 @@ func checkSources(at string, pvc *corev1.PersistentVolumeClaim) []string {
 	if first == nil || second == nil {
 		return nil
 	}
-	same := equality.Semantic.DeepEqual(first.APIGroup, second.APIGroup) && first.Kind == second.Kind && first.Name == second.Name
+	same := equality.Semantic.DeepEqual(first.APIGroup, second.APIGroup) && first.Kind == second.Kind &&
+		first.Name == second.Name
 	if !same {
 		return []string{at + ".dataSource: differs from dataSourceRef"}
 	}
@@ -139,7 +143,8 @@ func checkSource(source *corev1.CSIPersistentVolumeSource) []string {
 		reference *corev1.SecretReference
 	}{
 		{"controllerPublishSecretRef", source.ControllerPublishSecretRef}, {"nodeStageSecretRef", source.NodeStageSecretRef},
-		{"nodePublishSecretRef", source.NodePublishSecretRef}, {"controllerExpandSecretRef", source.ControllerExpandSecretRef},
+		{"nodePublishSecretRef", source.NodePublishSecretRef},
+		{"controllerExpandSecretRef", source.ControllerExpandSecretRef},
 		{"nodeExpandSecretRef", source.NodeExpandSecretRef},
 	} {
 		if given := secret.reference; given != nil && (given.Name == "" || given.Namespace == "") {
@@ -183,7 +188,8 @@ func checkSnapshot(snapshot *snapshotv1.VolumeSnapshot) (problems []string) {
 
 func checkContent(content *snapshotv1.VolumeSnapshotContent) []string {
 	spec := content.Spec
-	problems := append(driverName("spec.driver", spec.Driver), checkDeletionPolicy("spec.deletionPolicy", spec.DeletionPolicy)...)
+	problems := append(driverName("spec.driver", spec.Driver), checkDeletionPolicy("spec.deletionPolicy",
+		spec.DeletionPolicy)...)
 	if spec.VolumeSnapshotRef.Name == "" || spec.VolumeSnapshotRef.Namespace == "" {
 		problems = append(problems, "spec.volumeSnapshotRef: needs a name and a namespace")
 	}
@@ -195,7 +201,8 @@ func checkContent(content *snapshotv1.VolumeSnapshotContent) []string {
 		problems = append(problems, "spec.source: the handle is empty")
 	}
 	if mode := spec.SourceVolumeMode; mode != nil {
-		problems = append(problems, oneOf("spec.sourceVolumeMode", *mode, corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)...)
+		problems = append(problems, oneOf("spec.sourceVolumeMode", *mode, corev1.PersistentVolumeFilesystem,
+			corev1.PersistentVolumeBlock)...)
 	}
 	return problems
 }

@@ -8,8 +8,8 @@ const (
 	Honoured Meaning = iota
 	// Unused fields have no meaning on one machine; they are reported.
 	Unused
-	// Silent fields have no meaning either and cause no warning, such as
-	// what a cluster wrote into what it printed.
+	// Silent fields have no meaning either and cause no warning, such as fields that a
+	// cluster wrote.
 	Silent
 	// Refused fields would change what a workload sees, and cannot be honoured.
 	Refused
@@ -70,7 +70,7 @@ func newContract() *contract {
 	c.honour("", "apiVersion", "kind")
 	c.honour("metadata.", "name", "namespace", "labels", "annotations")
 	c.note(Honoured, "if given, the object that is changed must have it", "metadata.", "uid", "resourceVersion")
-	c.note(Honoured, "those that this host sets itself may be given", "metadata.", "finalizers")
+	c.note(Honoured, "the finalizers that this host sets may be given", "metadata.", "finalizers")
 	c.note(Silent, "set by the host", "metadata.", "generation", "creationTimestamp", "managedFields", "selfLink")
 	c.refuse("an object is applied by its name", "metadata.", "generateName")
 	c.refuse("`holdfast delete` sets it", "metadata.", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -90,18 +90,20 @@ func contractOf(kind string) *contract {
 		c.note(Silent, "a namespace goes when it is empty", "", "spec")
 	case "Secret":
 		c.honour("", "data", "type", "immutable")
-		c.note(Honoured, "merged into `data`, over what is there", "", "stringData")
+		c.note(Honoured, "merged into `data`, over existing keys", "", "stringData")
 	case "CSIDriver":
 		driverFields(c)
 	case "StorageClass":
-		c.honour("", "provisioner", "parameters", "reclaimPolicy", "mountOptions", "allowVolumeExpansion", "allowedTopologies", "volumeBindingMode")
+		c.honour("", "provisioner", "parameters", "reclaimPolicy", "mountOptions", "allowVolumeExpansion",
+			"allowedTopologies", "volumeBindingMode")
 	case "VolumeAttributesClass":
 		c.honour("", "driverName", "parameters")
 	case "VolumeSnapshotClass":
 		c.honour("", "driver", "parameters", "deletionPolicy")
 	case "VolumeSnapshotContent":
 		c.status()
-		c.honour("spec.", "driver", "deletionPolicy", "source.volumeHandle", "source.snapshotHandle", "volumeSnapshotClassName", "sourceVolumeMode")
+		c.honour("spec.", "driver", "deletionPolicy", "source.volumeHandle", "source.snapshotHandle",
+			"volumeSnapshotClassName", "sourceVolumeMode")
 		objectReference(c, "spec.volumeSnapshotRef.")
 	case "VolumeSnapshot":
 		c.status()
@@ -122,10 +124,12 @@ func contractOf(kind string) *contract {
 func driverFields(c *contract) {
 	c.honour("spec.", "attachRequired", "podInfoOnMount", "volumeLifecycleModes", "fsGroupPolicy", "requiresRepublish")
 	c.note(Honoured, "where this machine has SELinux", "spec.", "seLinuxMount")
-	c.note(Honoured, "a node's volume limit is asked for again that often, at most once a minute", "spec.", "nodeAllocatableUpdatePeriodSeconds")
+	c.note(Honoured, "a node's volume limit is read again at this interval, at most once a minute", "spec.",
+		"nodeAllocatableUpdatePeriodSeconds")
 	c.note(Unused, "there is one node to choose from", "spec.", "storageCapacity")
 	c.note(Unused, "a pod waits for its driver anyway", "spec.", "preventPodSchedulingIfMissing")
-	c.refuse("service account tokens are issued by an API server, and this machine has none", "spec.", "tokenRequests", "serviceAccountTokenInSecrets")
+	c.refuse("service account tokens are issued by an API server, and this machine has none", "spec.", "tokenRequests",
+		"serviceAccountTokenInSecrets")
 }
 
 func objectReference(c *contract, prefix string) {
@@ -134,13 +138,18 @@ func objectReference(c *contract, prefix string) {
 }
 
 func volumeFields(c *contract) {
-	c.honour("spec.", "capacity", "accessModes", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions", "volumeMode", "volumeAttributesClassName")
-	c.note(Honoured, "compared with the topology that the driver reports for this machine, when a pod uses the volume", "spec.", "nodeAffinity")
+	c.honour("spec.", "capacity", "accessModes", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions",
+		"volumeMode", "volumeAttributesClassName")
+	c.note(Honoured, "compared with the topology that the driver reports for this machine, when a pod uses the volume",
+		"spec.", "nodeAffinity")
 	objectReference(c, "spec.claimRef.")
-	c.honour("spec.csi.", "driver", "volumeHandle", "readOnly", "fsType", "volumeAttributes", "controllerPublishSecretRef",
+	c.honour("spec.csi.", "driver", "volumeHandle", "readOnly", "fsType", "volumeAttributes",
+		"controllerPublishSecretRef",
 		"nodeStageSecretRef", "nodePublishSecretRef", "controllerExpandSecretRef", "nodeExpandSecretRef")
-	c.refuse("only volumes of CSI drivers (`spec.csi`) are served", "spec.", "gcePersistentDisk", "awsElasticBlockStore", "hostPath",
-		"glusterfs", "nfs", "rbd", "iscsi", "cinder", "cephfs", "fc", "flocker", "flexVolume", "azureFile", "vsphereVolume", "quobyte",
+	c.refuse("only volumes of CSI drivers (`spec.csi`) are served", "spec.", "gcePersistentDisk",
+		"awsElasticBlockStore", "hostPath",
+		"glusterfs", "nfs", "rbd", "iscsi", "cinder", "cephfs", "fc", "flocker", "flexVolume", "azureFile",
+		"vsphereVolume", "quobyte",
 		"azureDisk", "photonPersistentDisk", "portworxVolume", "scaleIO", "local", "storageos")
 }
 
@@ -149,6 +158,7 @@ func claimFields(c *contract, prefix string) {
 		"resources.requests.storage", "resources.limits.storage")
 	c.note(Honoured, "`\"\"` asks for a PersistentVolume that exists", prefix, "storageClassName")
 	c.note(Honoured, "such a claim waits for a PersistentVolume that matches; none is made", prefix, "selector")
-	c.note(Honoured, "a PersistentVolumeClaim or VolumeSnapshot of the same namespace", prefix, "dataSource", "dataSourceRef")
+	c.note(Honoured, "a PersistentVolumeClaim or VolumeSnapshot of the same namespace", prefix,
+		"dataSource", "dataSourceRef")
 	c.refuse("the API knows only storage here", prefix, "resources.requests", "resources.limits")
 }

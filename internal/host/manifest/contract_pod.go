@@ -10,7 +10,8 @@ const (
 func podFields(c *contract) {
 	c.honour("spec.", "restartPolicy", "terminationGracePeriodSeconds", "serviceAccountName", "hostname")
 	c.note(Honoured, "the network is the machine's in any case", "spec.", "hostNetwork")
-	c.unused("spec.", "nodeSelector", "nodeName", "affinity", "tolerations", "priorityClassName", "priority", "preemptionPolicy",
+	c.unused("spec.", "nodeSelector", "nodeName", "affinity", "tolerations", "priorityClassName", "priority",
+		"preemptionPolicy",
 		"schedulerName", "schedulingGroup", "topologySpreadConstraints", "imagePullSecrets", "automountServiceAccountToken",
 		"enableServiceLinks", "dnsPolicy", "dnsConfig", "serviceAccount", "os", "overhead", "resources", "readinessGates", "evictionResponders")
 	c.refuse(noSandbox, "spec.", "hostPID", "hostIPC", "hostUsers", "shareProcessNamespace", "hostAliases", "subdomain",
@@ -37,38 +38,45 @@ func podVolumeFields(c *contract, prefix string) {
 	c.note(Honoured, "in the container's memory; a changed Secret is seen by the next start of the container", prefix,
 		"secret.secretName", "secret.items[].key", "secret.items[].path", "secret.items[].mode", "secret.defaultMode", "secret.optional")
 	c.refuse("the files are root's", prefix, "secret.defaultUser", "secret.items[].user")
-	c.refuse("an emptyDir is a directory of this machine, without a limit", prefix, "emptyDir.medium", "emptyDir.sizeLimit", "emptyDir.mode")
+	c.refuse("an emptyDir is a directory of this machine, without a limit", prefix, "emptyDir.medium",
+		"emptyDir.sizeLimit", "emptyDir.mode")
 	template := prefix + "ephemeral.volumeClaimTemplate."
 	c.honour(template+"metadata.", "labels", "annotations")
 	c.note(Silent, "set by the host", template+"metadata.", "creationTimestamp")
-	c.refuse("the claim is named after the pod and the volume", template+"metadata.", "name", "generateName", "namespace", "selfLink", "uid",
+	c.refuse("the claim is named after the pod and the volume", template+"metadata.", "name", "generateName",
+		"namespace", "selfLink", "uid",
 		"resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields")
 	claimFields(c, template+"spec.")
-	c.refuse(noSource, prefix, "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "rbd",
+	c.refuse(noSource, prefix, "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi",
+		"glusterfs", "rbd",
 		"flexVolume", "cinder", "cephfs", "flocker", "downwardAPI", "fc", "azureFile", "vsphereVolume", "quobyte",
 		"azureDisk", "photonPersistentDisk", "projected", "portworxVolume", "scaleIO", "storageos", "image")
 	c.refuse(noConfig+"`secret`", prefix, "configMap")
 }
 
 func containerFields(c *contract, prefix string) {
-	c.honour(prefix, "name", "command", "args", "workingDir", "env[].name", "env[].value", "env[].valueFrom.fieldRef", "env[].valueFrom.secretKeyRef", "envFrom[].prefix", "envFrom[].secretRef",
+	c.honour(prefix, "name", "command", "args", "workingDir", "env[].name", "env[].value", "env[].valueFrom.fieldRef",
+		"env[].valueFrom.secretKeyRef", "envFrom[].prefix", "envFrom[].secretRef",
 		"volumeMounts[].name", "volumeMounts[].mountPath", "volumeMounts[].readOnly", "volumeMounts[].subPath", "volumeDevices")
-	c.unused(prefix, "image", "imagePullPolicy", "resources", "resizePolicy", "ports", "livenessProbe", "readinessProbe", "startupProbe",
+	c.unused(prefix, "image", "imagePullPolicy", "resources", "resizePolicy", "ports", "livenessProbe",
+		"readinessProbe", "startupProbe",
 		"terminationMessagePath", "terminationMessagePolicy")
-	c.refuse("only fieldRef and secretKeyRef are served", prefix, "env[].valueFrom.resourceFieldRef", "env[].valueFrom.fileKeyRef")
+	c.refuse("only fieldRef and secretKeyRef are served", prefix, "env[].valueFrom.resourceFieldRef",
+		"env[].valueFrom.fileKeyRef")
 	c.refuse(noConfig+"`secretKeyRef`", prefix, "env[].valueFrom.configMapKeyRef")
 	c.refuse(noConfig+"`secretRef`", prefix, "envFrom[].configMapRef")
 	c.refuse("", prefix, "lifecycle", "restartPolicy", "restartPolicyRules", "stdin", "stdinOnce", "tty",
 		"volumeMounts[].recursiveReadOnly", "volumeMounts[].mountPropagation", "volumeMounts[].subPathExpr", "volumeMounts[].bindMountOptions")
 	security := prefix + "securityContext."
-	c.honour(security, "runAsUser", "runAsGroup", "runAsNonRoot", "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities", "privileged")
+	c.honour(security, "runAsUser", "runAsGroup", "runAsNonRoot", "allowPrivilegeEscalation", "readOnlyRootFilesystem",
+		"capabilities", "privileged")
 	c.note(Honoured, labelled, security, "seLinuxOptions")
 	c.unused(security, "seccompProfile", "appArmorProfile")
 	c.refuse(noSandbox, security, "procMount", "windowsOptions")
 }
 
-// isAlreadySo reports whether a field that is not honoured asks for what happens
-// anyway.
+// isAlreadySo reports whether a field that is not honoured has the value that the host
+// implies.
 func isAlreadySo(pattern string, value any) bool {
 	switch pattern {
 	case "spec.hostUsers":
@@ -83,7 +91,7 @@ func isAlreadySo(pattern string, value any) bool {
 	return false
 }
 
-// isWishAnyway reports whether a value that looks like nothing asks for something.
-func isWishAnyway(pattern string, value any) bool {
+// isMeaningfulZero reports whether an empty value changes the behaviour.
+func isMeaningfulZero(pattern string, value any) bool {
 	return pattern == "spec.hostUsers" && value == false
 }

@@ -129,15 +129,15 @@ func split(file File) ([]document, error) {
 func CheckEnd(document []byte) error {
 	decoder := goyaml.NewDecoder(bytes.NewReader(document))
 	var nothing struct{}
-	_ = decoder.Decode(&nothing) // what is in it is of no interest here
+	_ = decoder.Decode(&nothing) // only the rest is checked
 	if err := decoder.Decode(&nothing); !errors.Is(err, io.EOF) {
 		return errors.New("something follows its end: a line with --- has to part two documents, and all keys at the top of one begin in the same column")
 	}
 	return nil
 }
 
-// unknownAnchor is what the parser says of a text like *word without quotes. The
-// word may be a password.
+// unknownAnchor is the parser's error for a text like *word without quotes. The word
+// may be a password.
 var unknownAnchor = regexp.MustCompile(`unknown anchor '.*' referenced`)
 
 func syntaxError(err error) string {
@@ -149,10 +149,10 @@ func syntaxError(err error) string {
 func (o *Objects) add(doc document, seen map[string]document) []error {
 	var meta metav1.TypeMeta
 	if problems := checkType(doc.data); len(problems) > 0 {
-		return []error{doc.errorf("is no Kubernetes object: %s", strings.Join(problems, "; "))}
+		return []error{doc.errorf("is not a Kubernetes object: %s", strings.Join(problems, "; "))}
 	}
 	if _, err := kjson.UnmarshalStrict(doc.data, &meta, kjson.DisallowDuplicateFields); err != nil {
-		return []error{doc.errorf("is no Kubernetes object: %s", withoutValues(err))}
+		return []error{doc.errorf("is not a Kubernetes object: %s", withoutValues(err))}
 	}
 	if meta.APIVersion == "v1" && meta.Kind == "List" {
 		return o.addList(doc, seen)
@@ -218,7 +218,8 @@ func (o *Objects) addAs(kind store.Kind, doc document, seen map[string]document)
 	problems = append(problems, checkMeta(object, kind)...)
 	problems = append(problems, check(object)...)
 	if first, twice := seen[given.Name()]; twice {
-		problems = append(problems, fmt.Sprintf("is there twice: the first is %s", strings.Replace(first.where, ": document", ", document", 1)))
+		problems = append(problems, fmt.Sprintf("is there twice: the first is %s",
+			strings.Replace(first.where, ": document", ", document", 1)))
 	}
 	seen[given.Name()] = doc
 	if len(problems) > 0 {

@@ -62,8 +62,8 @@ func TestDecode_refusesByName(t *testing.T) {
 	cases := []struct{ name, text, want string }{
 		{"nothing", "# nothing\n", "the manifest has no document"},
 		{"no YAML", "a: b: c", "m.yaml: document 1: yaml: mapping values are not allowed in this context"},
-		{"no object", "- 1", "m.yaml: document 1: is no Kubernetes object: it is a list, without the fields apiVersion, kind and metadata"},
-		{"no kind", "apiVersion: v1\n", "m.yaml: document 1: is no Kubernetes object: kind: is missing"},
+		{"no object", "- 1", "m.yaml: document 1: is not a Kubernetes object: it is a list, without the fields apiVersion, kind and metadata"},
+		{"no kind", "apiVersion: v1\n", "m.yaml: document 1: is not a Kubernetes object: kind: is missing"},
 		{"a kind that is none", "apiVersion: v1\nkind: [Pod]\n", "kind: is a list, where a text is wanted"},
 		{"an end, and more", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n...\nkind: Pod\n", "m.yaml: document 1: something follows its end"},
 		{"a line too far left", "  apiVersion: v1\n  kind: Namespace\n metadata: {name: a}\n", "m.yaml: document 1: something follows its end"},

@@ -18,7 +18,7 @@ const nameLabel = "kubernetes.io/metadata.name"
 // defaultGrace is in seconds.
 const defaultGrace = 30
 
-// SetDefaults sets what the API server sets. It may be done again.
+// SetDefaults sets the defaults of the API server. It is idempotent.
 func SetDefaults(object store.Object) {
 	if annotations := object.GetAnnotations(); annotations[lastApplied] != "" {
 		delete(annotations, lastApplied)
@@ -119,7 +119,8 @@ func defaultClaim(spec *corev1.PersistentVolumeClaimSpec, namespace string) {
 	case source != nil && reference == nil:
 		spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
 	case source == nil && reference != nil && reference.Namespace == nil && isSource(reference.Kind): // of others, the one given is refused
-		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: reference.APIGroup, Kind: reference.Kind, Name: reference.Name}
+		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: reference.APIGroup, Kind: reference.Kind,
+			Name: reference.Name}
 	}
 }
 

@@ -28,7 +28,7 @@ type walk struct {
 // visit inspects one value. pattern is its path with "[]" for every index;
 // above is the rule of the nearest listed path above it, if there is one.
 func (w *walk) visit(path, pattern string, above *rule, value any) {
-	if isEmpty(value) && !isWishAnyway(pattern, value) || isAlreadySo(pattern, value) {
+	if isEmpty(value) && !isMeaningfulZero(pattern, value) || isAlreadySo(pattern, value) {
 		return
 	}
 	if own, listed := w.table.rules[pattern]; listed {
@@ -68,8 +68,7 @@ func (w *walk) apply(r rule, path string, value any) {
 	}
 }
 
-// quoted is a short text in front of what is said of it. (Fields that are refused
-// have no secrets.)
+// quoted returns a short value in quotes. (Fields that are refused have no secrets.)
 func quoted(value any) string {
 	if text, ok := value.(string); ok && len(text) < 80 {
 		return fmt.Sprintf("%q ", text)
@@ -115,7 +114,7 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// IsUnused reports whether a field, or what it is in, has no meaning here.
+// IsUnused reports whether a field, or one above it, has no meaning here.
 func IsUnused(kind, pattern string) bool {
 	table := contractOf(kind)
 	for path := pattern; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {

@@ -33,7 +33,8 @@ func findKind(meta metav1.TypeMeta) (store.Kind, error) {
 	if meta.Kind == "ConfigMap" && meta.APIVersion == "v1" {
 		return store.Kind{}, errors.New("this host has no ConfigMaps; make it a Secret with the values in stringData")
 	}
-	return store.Kind{}, fmt.Errorf("kind %q of apiVersion %q is not supported; supported are %s", meta.Kind, meta.APIVersion, supported())
+	return store.Kind{}, fmt.Errorf("kind %q of apiVersion %q is not supported; supported are %s", meta.Kind,
+		meta.APIVersion, supported())
 }
 
 // supported lists the kinds by their versions.

@@ -30,7 +30,7 @@ func TestReference_isInTheDocumentation(t *testing.T) {
 		return
 	}
 	if os.Getenv("UPDATE") == "" {
-		t.Fatalf("%s does not say what the code does; run this test with UPDATE=1", page)
+		t.Fatalf("%s differs from the code; run this test with UPDATE=1", page)
 	}
 	if err := os.WriteFile(page, []byte(before+pageBegin+want+pageEnd+after), 0o600); err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 
 // checkShape compares a document with the Go type that it will be decoded into,
 // and names all that does not fit: by its path, and in the words of YAML. (The
-// decoder stops at the first, and speaks of Go.) What should be a text is not
-// quoted, as it may be a password, and nothing is of a Secret.
+// decoder stops at the first, and speaks of Go.) A value that should be a text is not
+// quoted, as it may be a password, nor is any value of a Secret.
 func checkShape(object any, data []byte) []string {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -66,7 +66,7 @@ func (s *shape) wrong(path, format string, arguments ...any) {
 	s.problems = append(s.problems, path+": "+fmt.Sprintf(format, arguments...))
 }
 
-// visit compares one value. null says nothing, whatever the type.
+// visit compares one value. null is valid for every type.
 func (s *shape) visit(path string, t reflect.Type, value any) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -134,8 +134,8 @@ func jsonFields(t reflect.Type, known map[string]reflect.Type) {
 	}
 }
 
-// scalar compares a value with what has no parts, and returns whether the type
-// is such a one.
+// scalar compares a value with a type without parts, and reports whether the type is
+// one.
 func (s *shape) scalar(path string, t reflect.Type, value any) bool {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
@@ -151,7 +151,7 @@ func (s *shape) scalar(path string, t reflect.Type, value any) bool {
 		return true
 	}
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return true // it has a form of its own
+		return true // it has its own form
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -166,7 +166,7 @@ func (s *shape) scalar(path string, t reflect.Type, value any) bool {
 	return true
 }
 
-// aText says what was given.
+// aText describes a value in an error.
 func (s *shape) aText(text string) string {
 	if s.secret {
 		return "is a text"
@@ -279,7 +279,8 @@ func nearest(word string, known map[string]reflect.Type) string {
 		return ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if far := levenshtein.ComputeDistance(strings.ToLower(word), strings.ToLower(name)); far < least && far <= len(name)/4+1 && far < len(name) {
+		if far := levenshtein.ComputeDistance(strings.ToLower(word), strings.ToLower(name)); far < least &&
+			far <= len(name)/4+1 && far < len(name) {
 			best, least = name, far
 		}
 	}

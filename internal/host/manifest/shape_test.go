@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// written is what a user writes wrong, and what is said of it.
+// written is a wrong text of a user, and its error.
 type written struct{ name, text, want string }
 
 func saysOfEach(t *testing.T, cases []written) {

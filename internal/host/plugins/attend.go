@@ -20,10 +20,10 @@ type entry struct {
 	socket pluginwatch.Socket
 	// direct entries have no registrar: the socket is the driver's own.
 	direct bool
-	// clients counts the open clients. over is closed when the last has been closed and
+	// clients counts the open clients. ended is closed when the last has been closed and
 	// no more can be opened; it is nil if no caller waits.
 	clients sync.WaitGroup
-	over    chan struct{}
+	ended   chan struct{}
 
 	cancel   context.CancelFunc
 	since    time.Time // of the state

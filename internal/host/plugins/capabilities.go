@@ -8,7 +8,7 @@ import (
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
-// capabilitiesOf lists what a driver can do, in the words of the specification,
+// capabilitiesOf lists the capabilities of a driver, in the words of the specification,
 // with the service before each. An instance without a controller says so by
 // answering none of the controller's calls.
 func capabilitiesOf(ctx context.Context, client *csiclient.Client) ([]string, error) {
@@ -66,11 +66,15 @@ func pluginNames(c csiclient.PluginCapabilities) []string {
 
 func controllerNames(c csiclient.ControllerCapabilities) []string {
 	return names("controller", []has{
-		{"CREATE_DELETE_VOLUME", c.CreateDelete}, {"PUBLISH_UNPUBLISH_VOLUME", c.Attach}, {"PUBLISH_READONLY", c.PublishReadOnly},
-		{"CREATE_DELETE_SNAPSHOT", c.Snapshots}, {"CLONE_VOLUME", c.Clone}, {"EXPAND_VOLUME", c.Expand}, {"MODIFY_VOLUME", c.Modify},
-		{"LIST_VOLUMES", c.ListVolumes}, {"LIST_SNAPSHOTS", c.ListSnapshots}, {"GET_CAPACITY", c.Capacity}, {"GET_VOLUME", c.GetVolume},
+		{"CREATE_DELETE_VOLUME", c.CreateDelete}, {"PUBLISH_UNPUBLISH_VOLUME", c.Attach},
+		{"PUBLISH_READONLY", c.PublishReadOnly},
+		{"CREATE_DELETE_SNAPSHOT", c.Snapshots}, {"CLONE_VOLUME", c.Clone}, {"EXPAND_VOLUME", c.Expand},
+		{"MODIFY_VOLUME", c.Modify},
+		{"LIST_VOLUMES", c.ListVolumes}, {"LIST_SNAPSHOTS", c.ListSnapshots}, {"GET_CAPACITY", c.Capacity},
+		{"GET_VOLUME", c.GetVolume},
 		{"SINGLE_NODE_MULTI_WRITER", c.SingleNodeMultiWriter}, {"LIST_VOLUMES_PUBLISHED_NODES", c.PublishedNodes},
-		{"GET_SNAPSHOT", c.GetSnapshot}, {"GET_VOLUME_HEALTH", c.GetVolumeHealth}, {"LIST_VOLUME_HEALTH", c.ListVolumeHealth},
+		{"GET_SNAPSHOT", c.GetSnapshot}, {"GET_VOLUME_HEALTH", c.GetVolumeHealth},
+		{"LIST_VOLUME_HEALTH", c.ListVolumeHealth},
 	})
 }
 
@@ -82,7 +86,7 @@ func nodeNames(c csiclient.NodeCapabilities) []string {
 	})
 }
 
-// lacking names what is in before and not in now.
+// lacking returns the names that before has and now lacks.
 func lacking(before, now []string) string {
 	missing := slices.DeleteFunc(slices.Clone(before), func(name string) bool { return slices.Contains(now, name) })
 	return strings.Join(missing, ", ")

@@ -18,7 +18,7 @@ import (
 func (i *instance) keep(ctx context.Context) error {
 	var last time.Time
 	timing := i.manager.timing
-	for calm := timing.firstRetry; ; last = time.Now() {
+	for pause := timing.firstRetry; ; last = time.Now() {
 		select {
 		case <-ctx.Done():
 			i.remove() //nolint:contextcheck // connections are closed in the time of Run
@@ -30,9 +30,9 @@ func (i *instance) keep(ctx context.Context) error {
 				continue
 			}
 			i.goneAway(err)
-		} else if calm = timing.nextCalm(calm, time.Since(last)); time.Since(last) < calm {
+		} else if pause = timing.nextPause(pause, time.Since(last)); time.Since(last) < pause {
 			// A driver that keeps closing connections is not polled without pause.
-			_ = concurrency.Sleep(ctx, calm)
+			_ = concurrency.Sleep(ctx, pause)
 		}
 		if err := i.revive(ctx); err != nil {
 			i.remove() //nolint:contextcheck // connections are closed in the time of Run
@@ -41,12 +41,12 @@ func (i *instance) keep(ctx context.Context) error {
 	}
 }
 
-// nextCalm returns how long to wait between two examinations of a driver.
-func (t timing) nextCalm(calm, passed time.Duration) time.Duration {
+// nextPause returns how long to wait between two examinations of a driver.
+func (t timing) nextPause(pause, passed time.Duration) time.Duration {
 	if passed > t.longestRetry {
 		return t.firstRetry
 	}
-	return min(2*calm, t.longestRetry)
+	return min(2*pause, t.longestRetry)
 }
 
 // dial finds out whether a server listens.
@@ -96,7 +96,8 @@ func (i *instance) reconnect(ctx context.Context) error {
 		return err
 	}
 	if before := i.now().driver.Node.ID; found.driver.Node.ID != before {
-		return errors.Join(fmt.Errorf("driver %s says that this node is %q, and before %q: %w", i.name, found.driver.Node.ID, before, errOther),
+		return errors.Join(fmt.Errorf("driver %s says that this node is %q, and before %q: %w", i.name,
+			found.driver.Node.ID, before, errOther),
 			found.driver.Client.Close())
 	}
 	i.set(found) //nolint:contextcheck // connections are closed in the time of Run

@@ -16,8 +16,8 @@ import (
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
-// maximumNodeID is what the API takes (k8s.io/api storage/v1, CSINodeDriver) and
-// what the CSI specification allows (1.13, NodeGetInfoResponse).
+// maximumNodeID is the limit of the API (k8s.io/api storage/v1, CSINodeDriver) and of
+// the CSI specification (1.13, NodeGetInfoResponse).
 const maximumNodeID = 256
 
 // csiHandler serves drivers.
@@ -43,8 +43,8 @@ func (h csiHandler) register(ctx context.Context, e *entry, info *registration.P
 	return one, nil
 }
 
-// introduce connects to the driver and asks who it is, whether it is ready, who
-// this machine is to it, and what it can do: all before it gets its first call.
+// introduce connects to the driver and reads its name, readiness, node ID and
+// capabilities, before any other call.
 func (i *instance) introduce(ctx context.Context) (answers, error) {
 	lost, trusted := make(chan struct{}, 1), new(atomic.Bool)
 	client, err := csiclient.Dial(i.endpoint, csiclient.Options{
@@ -74,7 +74,7 @@ func (i *instance) introduce(ctx context.Context) (answers, error) {
 	return found, nil
 }
 
-// answers are what a driver says of itself, and the connection over which.
+// answers has the driver's info, and the connection to it.
 type answers struct {
 	lost         chan struct{} // has a message when the connection ended
 	trusted      *atomic.Bool  // calls that it does not accept may go to another instance
@@ -93,7 +93,8 @@ func (m *Manager) ask(ctx context.Context, name string, client *csiclient.Client
 		return found, err
 	}
 	if plugin.GetName() != name {
-		return found, fmt.Errorf("the plugin registers as %q, but its driver says that it is %q: %w", name, plugin.GetName(), errOther)
+		return found, fmt.Errorf("the plugin registers as %q, but its driver says that it is %q: %w", name,
+			plugin.GetName(), errOther)
 	}
 	found.version = plugin.GetVendorVersion()
 	// A driver without Probe breaks the specification, and works with every kubelet.
@@ -121,7 +122,8 @@ func (m *Manager) askNode(ctx context.Context, name string, client *csiclient.Cl
 	}
 	var warnings []string
 	if answer.GetMaxVolumesPerNode() < 0 {
-		warnings = append(warnings, fmt.Sprintf("NodeGetInfo answered with %d volumes at most, which is not a valid limit", answer.GetMaxVolumesPerNode()))
+		warnings = append(warnings, fmt.Sprintf("NodeGetInfo answered with %d volumes at most, which is not a valid limit",
+			answer.GetMaxVolumesPerNode()))
 	}
 	return NodeInfo{
 		ID: answer.GetNodeId(), Topology: maps.Clone(answer.GetAccessibleTopology().GetSegments()),
@@ -129,8 +131,8 @@ func (m *Manager) askNode(ctx context.Context, name string, client *csiclient.Cl
 	}, warnings, nil
 }
 
-// validateNode refuses what could not be written to a CSINode object or to the
-// labels of a node (k/k pkg/apis/storage/validation).
+// validateNode refuses values that a CSINode object or the labels of a node cannot have
+// (k/k pkg/apis/storage/validation).
 func validateNode(answer *csi.NodeGetInfoResponse) error {
 	switch id := answer.GetNodeId(); {
 	case id == "":

@@ -19,7 +19,7 @@ type Offer struct {
 // Offer registers the driver that serves, now or later, at a socket, for as long
 // as the offer is not withdrawn.
 func (m *Manager) Offer(path string) *Offer {
-	e := &entry{socket: pluginwatch.Socket{Path: path}, direct: true, over: make(chan struct{})}
+	e := &entry{socket: pluginwatch.Socket{Path: path}, direct: true, ended: make(chan struct{})}
 	m.addDesired(e)
 	return &Offer{manager: m, entry: e}
 }
@@ -28,7 +28,7 @@ func (m *Manager) Offer(path string) *Offer {
 // the driver has are over.
 func (o *Offer) Withdraw() <-chan struct{} {
 	o.manager.removeDesired(func(e *entry) bool { return e == o.entry })
-	return o.entry.over
+	return o.entry.ended
 }
 
 // State reports whether the driver is registered, and if not why. changed is
@@ -40,7 +40,7 @@ func (o *Offer) State() (registered bool, changed <-chan struct{}, failure error
 	return o.entry.done, m.noted, o.entry.failure
 }
 
-// registerDirect reads from the driver what a registrar would have reported.
+// registerDirect reads the registrar's data from the driver itself.
 func (m *Manager) registerDirect(ctx context.Context, e *entry) (registered, error) {
 	probe, err := connect(ctx, e.socket.Path)
 	if err != nil {

@@ -34,7 +34,7 @@ func (i *instance) set(found answers) {
 	i.answers, i.away, i.failure, i.since = found, false, nil, time.Now()
 }
 
-// now is what is known of the driver now.
+// now is the latest info of the driver.
 func (i *instance) now() answers {
 	i.manager.mu.Lock()
 	defer i.manager.mu.Unlock()
@@ -66,7 +66,8 @@ func (m *Manager) add(one *instance) error {
 	if before := newest(m.instances[one.name]); before != nil {
 		if missing := lacking(before.capabilities, one.capabilities); missing != "" {
 			// An older version may have to come back: it serves, and this is said.
-			one.warnings = append(one.warnings, fmt.Sprintf("it cannot do what the instance at %s can: %s", before.endpoint, missing))
+			one.warnings = append(one.warnings, fmt.Sprintf("it lacks capabilities of the instance at %s: %s",
+				before.endpoint, missing))
 			m.logger.Warn("the driver's newest instance can do less than the one before",
 				"driver", one.name, "socket", one.entry.socket.Path, "before", before.entry.socket.Path, "missing", missing)
 		}
@@ -127,8 +128,8 @@ func (m *Manager) depart(name string, node NodeInfo) {
 	})
 }
 
-// retire closes the connection to an instance that does not serve any more
-// after the calls that run, and those that are about to.
+// retire closes the connection to an instance that no longer serves, after its running
+// calls and those about to begin.
 func (m *Manager) retire(e *entry, driver *Driver) {
 	ctx := m.ctx
 	e.clients.Add(1)

@@ -196,7 +196,7 @@ func TestManager_aNewerInstanceThatCanDoLessServesAndIsWarnedOf(t *testing.T) {
 	driver.Node = nil
 	young := m.spawn("young", driver)
 	m.serving(young)
-	want := "it cannot do what the instance at " + old.endpoint + " can: node/EXPAND_VOLUME, node/STAGE_UNSTAGE_VOLUME"
+	want := "it lacks capabilities of the instance at " + old.endpoint + ": node/EXPAND_VOLUME, node/STAGE_UNSTAGE_VOLUME"
 	if list := m.manager.List(); len(list) != 2 || !list[0].Serving || strings.Join(list[0].Warnings, ";") != want {
 		t.Errorf("%+v", list)
 	}
@@ -239,7 +239,7 @@ func TestManager_aCallThatComesTooLateGoesToTheSuccessor(t *testing.T) {
 	client := m.wait("d.example").Client
 	young := m.spawn("young", csidriver.New("d.example"))
 	m.serving(young)
-	old.stop() // what is sent while it ends is lost; what is sent then is not
+	old.stop() // calls sent while it ends are lost; later ones are not
 	m.eventually(func() bool { return client.Probe(t.Context()) == nil })
 	for range 3 {
 		if err := client.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{VolumeId: "v"}); err != nil {
@@ -391,10 +391,10 @@ func TestOffer_registersADriverThatHasNoRegistrar(t *testing.T) {
 	if registered, _, failure := offer.State(); !registered || failure != nil {
 		t.Errorf("registered %t, %v", registered, failure)
 	}
-	over := offer.Withdraw()
+	ended := offer.Withdraw()
 	m.until(func() bool { return m.instances("d.example") == 0 })
 	select {
-	case <-over:
+	case <-ended:
 		t.Error("it is over before the late calls")
 	default:
 	}
@@ -419,9 +419,9 @@ func TestOffer_isOverWhenNoCallRuns(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() { answer <- client.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{VolumeId: "v"}) }()
 	<-begun
-	over := offer.Withdraw()
+	ended := offer.Withdraw()
 	select {
-	case <-over:
+	case <-ended:
 		t.Error("it is over while a call runs")
 	case <-time.After(50 * time.Millisecond):
 	}
@@ -429,7 +429,7 @@ func TestOffer_isOverWhenNoCallRuns(t *testing.T) {
 	if err := <-answer; err != nil {
 		t.Error(err)
 	}
-	<-over
+	<-ended
 	<-m.manager.Offer(endpoint + "x").Withdraw() // never was there
 }
 

@@ -75,7 +75,8 @@ func rank(s DriverStatus) int {
 }
 
 func (m *Manager) status(e *entry, one *instance) DriverStatus {
-	status := DriverStatus{Name: e.name, Socket: e.socket.Path, State: StateRegistering, Since: e.since, Attempts: e.attempts, Next: e.next}
+	status := DriverStatus{Name: e.name, Socket: e.socket.Path, State: StateRegistering, Since: e.since,
+		Attempts: e.attempts, Next: e.next}
 	if e.failure != nil {
 		status.State, status.LastError = StateFailed, e.failure.Error()
 	}
@@ -98,8 +99,8 @@ func (m *Manager) status(e *entry, one *instance) DriverStatus {
 	return status
 }
 
-// Nodes returns this machine's node ID for each driver, also for one whose last
-// instance went a moment ago.
+// Nodes returns this machine's node ID for each driver, also within withdraw after the
+// driver's last instance went.
 func (m *Manager) Nodes() map[string]NodeInfo {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,10 +1,9 @@
 // Package plugins keeps the drivers that registered with the host. For each
-// registration socket that package pluginwatch reports it does what the
-// kubelet's plugin manager does: GetInfo, validate, NodeGetInfo, register,
-// NotifyRegistrationStatus, with the same time limits and the same back-off.
-// Instances are kept by socket and identity, not by driver name: several
-// instances of one driver may be registered, the newest that answers serves,
-// and when one goes away the next newest takes over.
+// registration socket that package pluginwatch reports it follows the kubelet's plugin
+// manager: GetInfo, validate, NodeGetInfo, register, NotifyRegistrationStatus, with the
+// same time limits and the same back-off. Instances are kept by socket and identity,
+// not by driver name: several instances of one driver may be registered, the newest
+// that answers serves, and when one goes away the next newest takes over.
 //
 // The desired world is the sockets that exist, the actual world the instances
 // that are registered. One worker per socket and identity brings the second to
@@ -76,7 +75,7 @@ type Manager struct {
 	mu        sync.Mutex
 	desired   []*entry               // the sockets that exist, in the order in which they came
 	instances map[string][]*instance // the actual world, by driver name, oldest first
-	departed  map[string]*departure  // drivers whose last instance went a moment ago
+	departed  map[string]*departure  // drivers whose last instance went less than withdraw ago
 	changed   chan struct{}          // closed and replaced when the actual world changes
 	noted     chan struct{}          // closed and replaced also when an attempt ends
 	scanned   bool                   // the sockets that were there at the start are known
@@ -121,7 +120,7 @@ func (m *Manager) Run(ctx context.Context, changes <-chan pluginwatch.Change) {
 	}
 }
 
-// start begins the work for what was offered before.
+// start begins the work for the sockets that were offered before.
 func (m *Manager) start(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,9 +163,9 @@ func (m *Manager) begin(e *entry) {
 	m.workers.Go(func() {
 		defer cancel()
 		m.attend(ctx, e)
-		if e.over != nil {
+		if e.ended != nil {
 			e.clients.Wait()
-			close(e.over)
+			close(e.ended)
 		}
 	})
 }
@@ -180,8 +179,8 @@ func (m *Manager) removeDesired(which func(*entry) bool) {
 		switch {
 		case gone && e.cancel != nil:
 			e.cancel()
-		case gone && e.over != nil: // it was never begun
-			close(e.over)
+		case gone && e.ended != nil: // it never began
+			close(e.ended)
 		}
 		return gone
 	})

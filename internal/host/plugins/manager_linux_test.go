@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // timeout is how long a test waits for a condition.
 const timeout = time.Minute
 
-// untried makes the pause before the next attempt longer than any test waits:
-// what is found then was not found by trying again.
+// untried makes the pause before the next attempt longer than any test waits, so that a
+// driver cannot be found by a retry.
 func untried(m *Manager) { m.timing.firstRetry, m.timing.longestRetry = time.Hour, time.Hour }
 
 // plugin is a driver with its registration.
@@ -305,7 +305,7 @@ func TestManager_refusesAnInstanceThatNamesTheNodeOtherwise(t *testing.T) {
 	}
 }
 
-func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
+func TestWaitAttempts_doesNotWaitForStaleSockets(t *testing.T) {
 	m := newMachine(t, untried)
 	stale := filepath.Join(m.directory, "registry", "stale-reg.sock")
 	listener := listen(t, stale)
@@ -330,8 +330,8 @@ func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
 	m.wait("e.example")
 }
 
-// TestRegister_doesNotReachTheNextSocketsPlugin tries a socket that was replaced
-// since it was reported: what it would register would be unregistered with it.
+// TestRegister_doesNotReachTheNextSocketsPlugin tries a socket that was replaced since
+// it was reported: the new plugin would be unregistered with the old socket.
 func TestRegister_doesNotReachTheNextSocketsPlugin(t *testing.T) {
 	m := newMachine(t)
 	m.start("one", csidriver.New("d.example"), nil)

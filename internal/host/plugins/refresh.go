@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// Refresh asks the serving instance again who this machine is, for a limit of
-// volumes that changed. Another node ID is refused: what is in use was given to
-// the driver under the old one.
+// Refresh repeats NodeGetInfo of the serving instance, for a changed limit of volumes.
+// Another node ID is refused: volumes in use were published under the old one.
 func (m *Manager) Refresh(ctx context.Context, name string) error {
 	driver, err := m.Driver(name)
 	if err != nil {
@@ -20,13 +19,14 @@ func (m *Manager) Refresh(ctx context.Context, name string) error {
 		return err
 	}
 	if node.ID != driver.Node.ID {
-		return fmt.Errorf("driver %s says now that this node is %q, and before %q: start it again", name, node.ID, driver.Node.ID)
+		return fmt.Errorf("driver %s says now that this node is %q, and before %q: start it again", name,
+			node.ID, driver.Node.ID)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := slices.IndexFunc(m.instances[name], func(i *instance) bool { return i.driver == driver })
 	if at < 0 || node.MaxVolumes == driver.Node.MaxVolumes && maps.Equal(node.Topology, driver.Node.Topology) {
-		return nil // it went meanwhile, or nothing is new
+		return nil // it went meanwhile, or is unchanged
 	}
 	renewed := *driver
 	renewed.Node = node

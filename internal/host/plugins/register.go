@@ -86,7 +86,9 @@ func isNewborn(path string) bool {
 	return -newbornAge < age && age < newbornAge
 }
 
-func (m *Manager) getInfo(ctx context.Context, plugin registration.RegistrationClient) (*registration.PluginInfo, error) {
+func (m *Manager) getInfo(
+	ctx context.Context, plugin registration.RegistrationClient,
+) (*registration.PluginInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.timing.info)
 	defer cancel()
 	info, err := plugin.GetInfo(ctx, &registration.InfoRequest{})

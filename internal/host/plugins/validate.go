@@ -13,7 +13,7 @@ import (
 // maximumName is how long a driver's name may be (CSI spec 1.13, GetPluginInfoResponse).
 const maximumName = 63
 
-// validate refuses what the kubelet would refuse of a driver.
+// validate has the kubelet's checks of a driver.
 func validate(info *registration.PluginInfo) error {
 	if err := validateName(info.GetName()); err != nil {
 		return err
@@ -31,8 +31,8 @@ func validateName(name string) error {
 	return nil
 }
 
-// validateVersions requires 1.x as the highest version; those above, and what is
-// no version, are ignored.
+// validateVersions requires 1.x as the highest version; higher ones, and values that
+// are not versions, are ignored.
 func validateVersions(name string, versions []string) error {
 	if len(versions) == 0 {
 		return fmt.Errorf("driver %s names no version of the registration interface", name)

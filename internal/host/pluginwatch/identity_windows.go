@@ -12,8 +12,8 @@ import (
 )
 
 // Identity distinguishes a file from another one that later has the same path. Times do
-// not: the clock is coarse, and two files may have one. NTFS counts how often a
-// file index was given away in the index itself.
+// not: the clock is coarse, and two files may have one. NTFS counts the uses of a file
+// index in the index itself.
 type Identity struct {
 	volume  uint32
 	index   uint64

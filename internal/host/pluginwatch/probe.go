@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// kind is what a file is according to its mode.
+// kind is the type of a file according to its mode.
 type kind int
 
 const (
@@ -19,9 +19,9 @@ const (
 	maybe
 )
 
-// The kubelet's timing for files whose mode does not say what they are (k/k
-// pkg/kubelet/util, IsUnixDomainSocket): the first dial of a fresh socket often
-// fails on Windows.
+// The kubelet's timing for files whose mode does not show their type (k/k
+// pkg/kubelet/util, IsUnixDomainSocket): on Windows, the first dial of a fresh socket
+// can fail.
 const (
 	probeEvery = time.Second
 	probeLimit = 4 * time.Second
@@ -69,7 +69,8 @@ type probe struct {
 }
 
 func newProbes(dial func(context.Context, string) error) *probes {
-	return &probes{dial: dial, every: probeEvery, limit: probeLimit, changed: make(chan struct{}, 1), of: map[string]*probe{}}
+	return &probes{dial: dial, every: probeEvery, limit: probeLimit, changed: make(chan struct{}, 1),
+		of: map[string]*probe{}}
 }
 
 // ask returns the result of a probe, or maybe while the probe runs, which ask starts.
@@ -118,8 +119,8 @@ func (p *probes) set(one *probe, result kind) {
 	}
 }
 
-// forget drops the results of files that are gone, and with again those that
-// no server answered, which are then dialled again.
+// forget drops the results of files that are gone, and with again those of sockets
+// without a server, so that they are dialled again.
 func (p *probes) forget(exists map[string]bool, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

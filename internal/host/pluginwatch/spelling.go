@@ -20,8 +20,8 @@ func ofUnix() spelling {
 }
 
 // ofWindows has one spelling for what the configuration, fsnotify and the kubelet
-// write: with backslashes and a drive. It serves what comes and what goes, so
-// that no path is known that can never be removed.
+// write: with backslashes and a drive. Additions and removals both use it, so that each
+// known path can be removed.
 func ofWindows() spelling {
 	return spelling{
 		normalize: func(text string) string {

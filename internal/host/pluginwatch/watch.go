@@ -22,13 +22,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// rescanEvery is how often the directory is read while changes without an event are
+// rescanEvery is the interval of reading the directory while changes without an event are
 // possible: behind a symbolic link, of a file that cannot be examined, and of whether
 // a server listens on a file that may be a socket. Without any of these, the
 // directory is read after events only.
 const rescanEvery = time.Minute
 
-// pollEvery is how often the directory is read while inotify is not available,
+// pollEvery is the interval of reading the directory while inotify is not available,
 // because its limits are reached. It is the period of the kubelet's own reconciler.
 const pollEvery = time.Second
 
@@ -161,7 +161,8 @@ func (w *Watcher) wait(ctx context.Context, pause time.Duration) error {
 			}
 		case err := <-lost:
 			// An overflow lost events; the reading that follows finds their changes.
-			w.logger.Warn("events of the registration directory were lost, reading all of it", "directory", w.directory, "error", err)
+			w.logger.Warn("events of the registration directory were lost, reading all of it",
+				"directory", w.directory, "error", err)
 		}
 		w.drain()
 		return nil
@@ -195,7 +196,8 @@ func (w *Watcher) reconcile(ctx context.Context) (retry bool, err error) {
 		w.logger.Warn("the registration directory cannot be made", "directory", w.directory, "error", err)
 		retry = true
 	} else if err := w.watchParent(); err != nil {
-		w.logger.Warn("the directory above the registration directory cannot be watched", "directory", w.directory, "error", err)
+		w.logger.Warn("the directory above the registration directory cannot be watched",
+			"directory", w.directory, "error", err)
 		return true, nil
 	} else if err := w.scan(ctx, w.directory, found, doubtful); err != nil {
 		w.logger.Warn("the registration directory cannot be read", "directory", w.directory, "error", err)
@@ -284,7 +286,9 @@ func (w *Watcher) send(ctx context.Context, change Change) error {
 // scan adds the sockets of a directory and of those below. It adds the watch before
 // it reads: what appears in between is read or becomes an event. Adding a watch
 // that exists changes nothing (inotify_add_watch(2)).
-func (w *Watcher) scan(ctx context.Context, directory string, found map[string]Identity, doubtful map[string]bool) error {
+func (w *Watcher) scan(
+	ctx context.Context, directory string, found map[string]Identity, doubtful map[string]bool,
+) error {
 	if err := w.listen(directory); err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (w *watched) scanned() {
 	}
 }
 
-// quiet checks that nothing is reported.
+// quiet checks that no socket is reported.
 func (w *watched) quiet() {
 	w.t.Helper()
 	select {

@@ -154,7 +154,8 @@ func (m *Manager) mountVolumes(ctx context.Context, pod *corev1.Pod) (map[string
 }
 
 // A volume is mostly busy for seconds: a process of another namespace that has
-// just ended, an indexer, a backup. For the first minutes the host tries often.
+// just ended, an indexer, a backup. For the first minutes the host retries at short
+// intervals.
 const (
 	busyPeriod = 5 * time.Minute
 	busyPause  = 4 * time.Second
@@ -167,7 +168,7 @@ func (m *Manager) unmount(ctx context.Context, r *run) error {
 	}
 	m.await(r.key, nil)
 	r.mu.Lock()
-	r.mounted = nil // also after a failure: what is still mounted is unknown
+	r.mounted = nil // also after a failure: the mounts are unknown then
 	r.waits = ""
 	if r.unmounting.IsZero() {
 		r.unmounting = m.options.Now()
@@ -192,7 +193,7 @@ func (m *Manager) unmount(ctx context.Context, r *run) error {
 	return m.hit("unmounted")
 }
 
-// remove removes what remains on disk, and last the object.
+// remove removes the pod's files, and last the object.
 func (m *Manager) remove(r *run) error {
 	directory, err := os.OpenRoot(m.options.Paths.Pod(r.uid))
 	if err == nil {

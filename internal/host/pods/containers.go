@@ -120,7 +120,7 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 	return nil
 }
 
-// inspectAfterFailure: a failed start may have left a shim that runs.
+// inspectAfterFailure: a failed start may have left a shim running.
 func (m *Manager) inspectAfterFailure(r *run, c *container) {
 	state, process, err := c.shim.Inspect(workload.ReasonUnknown)
 	r.mu.Lock()
@@ -186,15 +186,15 @@ func (m *Manager) stop(r *run) time.Duration {
 	if first {
 		r.stopping = now
 	}
-	left := min(r.stopping.Add(grace).Sub(now), grace)
+	remaining := min(r.stopping.Add(grace).Sub(now), grace)
 	signal := syscall.SIGTERM
-	if left <= 0 {
+	if remaining <= 0 {
 		signal = syscall.SIGKILL
 		r.killed = true
 	}
 	for _, name := range r.order {
 		c := r.containers[name]
-		if c.process == nil || !first && left > 0 {
+		if c.process == nil || !first && remaining > 0 {
 			continue
 		}
 		if first {
@@ -204,7 +204,7 @@ func (m *Manager) stop(r *run) time.Duration {
 			m.logger.Error("a container cannot be signalled", "pod", r.key, "container", name, "error", err)
 		}
 	}
-	return max(left, 0)
+	return max(remaining, 0)
 }
 
 // gracePeriod: Kubernetes' default is 30 s.

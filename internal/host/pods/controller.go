@@ -34,8 +34,7 @@ func (m *Manager) Controller() reconcile.Controller {
 	}
 }
 
-// all returns the pods of the store, and those that an earlier host ran and the
-// store lacks.
+// all returns the pods of the store, and pods of an earlier host that the store lacks.
 func (m *Manager) all(tx *store.Tx) ([]string, error) {
 	pods, err := tx.Pods().All()
 	if err != nil {
@@ -116,7 +115,7 @@ func (m *Manager) writeRecord(pod *corev1.Pod) error {
 	return durable.WriteFile(root, recordFile, data, 0o600)
 }
 
-// keys: a pod's own changes, and those of what it waits for.
+// keys: a pod's own changes, and those of the objects that it waits for.
 func (m *Manager) keys(change store.Change) []string {
 	switch change.Kind.Kind {
 	case "Pod":
@@ -219,15 +218,15 @@ func (m *Manager) endOthers(ctx context.Context, key string, pod *corev1.Pod) (t
 // wait returns at a change, or after a time that is not 0. It is false when the
 // context ended.
 func wait(ctx context.Context, changed <-chan struct{}, after time.Duration) bool {
-	var over <-chan time.Time
+	var expired <-chan time.Time
 	if after > 0 {
 		timer := time.NewTimer(after)
 		defer timer.Stop()
-		over = timer.C
+		expired = timer.C
 	}
 	select {
 	case <-changed:
-	case <-over:
+	case <-expired:
 	case <-ctx.Done():
 		return false
 	}

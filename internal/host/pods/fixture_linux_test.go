@@ -43,7 +43,7 @@ type fakeVolumes struct {
 	root string
 
 	mu       sync.Mutex
-	mounted  map[types.UID]int // how often
+	mounted  map[types.UID]int // number of mounts
 	removed  []types.UID
 	mountErr error
 	undoErr  error
@@ -84,7 +84,7 @@ func (f *fakeVolumes) fail(mount, undo error) {
 	f.mountErr, f.undoErr = mount, undo
 }
 
-// asked is how often a pod's volumes were mounted.
+// asked is the number of times that a pod's volumes were mounted.
 func (f *fakeVolumes) asked(uid types.UID) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
-func TestPod_afterARebootStartsAnew(t *testing.T) {
+func TestPod_startsAgainAfterAReboot(t *testing.T) {
 	for _, c := range []struct {
 		policy corev1.RestartPolicy
 		phase  corev1.PodPhase
@@ -173,10 +173,10 @@ func TestIdle_schedulesNothing(t *testing.T) {
 		}
 		return total
 	}
-	// This test's own sleep and the runtime's monitor are among these; whatever
-	// polls each tenth of a second would alone be 30. The runtime collects garbage
-	// now and then, which wakes its workers, and a slow machine is not idle
-	// after 2 s: what polls is there in every window.
+	// This test's own sleep and the runtime's monitor are among these; code that polls
+	// each tenth of a second would alone be 30. The runtime collects garbage now and
+	// then, which wakes its workers, and a slow machine is not idle after 2 s: what
+	// polls is there in every window.
 	host, shim, written := math.MaxInt, math.MaxInt, true
 	for window := 0; window < 10 && (host > 20 || shim > 0 || written); window++ {
 		hostBefore, shimBefore, version := switches(t, os.Getpid()), count(), f.version()

@@ -49,7 +49,8 @@ func (m *Manager) recordBackOff(r *run, d decision) {
 	for name := range d.BackOff {
 		if !r.backOff[name] {
 			r.backOff[name] = true
-			m.record(r, true, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, describe(r.spec)))
+			m.record(r, true, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s", name,
+				describe(r.spec)))
 		}
 	}
 }

@@ -77,8 +77,8 @@ func (m *Manager) shim(uid types.UID, container string) workload.Shim {
 	}
 }
 
-// runOf returns the run of a pod. The first call inspects what an earlier host
-// left of it, and returns workload.ErrBusy if that must be retried.
+// runOf returns the run of a pod. The first call inspects the containers of an earlier
+// host, and returns workload.ErrBusy if that must be retried.
 func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 	m.mu.Lock()
 	r := m.runs[pod.UID]
@@ -111,7 +111,7 @@ func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 	return r, nil
 }
 
-// withoutStatus is what is kept of a pod, of which there may be many.
+// withoutStatus is the part of a pod that is kept in memory.
 func withoutStatus(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.Status, pod.ManagedFields = corev1.PodStatus{}, nil
@@ -138,12 +138,13 @@ func (m *Manager) forget(r *run) {
 	delete(m.runs, r.uid)
 }
 
-// view returns what the decision depends on. The caller has locked r.mu, or is the
-// only one that has the run.
+// view returns the input of the decision. The caller has locked r.mu, or is the only
+// owner of the run.
 func (r *run) view(pod *corev1.Pod, m *Manager) view {
 	v := view{
 		Deleting: pod == nil || pod.UID != r.uid || pod.DeletionTimestamp != nil, Policy: r.spec.Spec.RestartPolicy,
-		Holder: r.spec.Annotations[HolderAnnotation] != "", Mounted: r.mounted != nil, Unmounted: r.unmounted, Now: m.options.Now(),
+		Holder: r.spec.Annotations[HolderAnnotation] != "", Mounted: r.mounted != nil, Unmounted: r.unmounted,
+		Now: m.options.Now(),
 	}
 	if v.Policy == "" {
 		v.Policy = corev1.RestartPolicyAlways
@@ -166,9 +167,10 @@ func (r *run) view(pod *corev1.Pod, m *Manager) view {
 	return v
 }
 
-// observe returns what the status is made of. The caller has locked r.mu.
+// observe returns the input of the status. The caller has locked r.mu.
 func (r *run) observe(pod *corev1.Pod, m *Manager) observed {
-	o := observed{view: r.view(pod, m), States: map[string]workload.State{}, Trouble: map[string]trouble{}, Waits: r.waits}
+	o := observed{view: r.view(pod, m), States: map[string]workload.State{},
+		Trouble: map[string]trouble{}, Waits: r.waits}
 	for name, c := range r.containers {
 		o.States[name] = c.state
 	}

@@ -28,11 +28,11 @@ const (
 	actRemove  action = "remove"
 )
 
-// containerView is what is known of a container.
+// containerView is the observed state of a container.
 type containerView struct {
 	Name  string
 	Phase workload.ShimPhase
-	// Alive: its shim is there, whatever it wrote.
+	// Alive: its shim runs, independent of the state that it recorded.
 	Alive bool
 	Ended *workload.Ended
 	Pause time.Duration
@@ -42,7 +42,7 @@ type containerView struct {
 
 // view is everything that decides.
 type view struct {
-	// Deleting: the object is to go, or is gone, or has another pod's UID.
+	// Deleting: the object is being deleted, does not exist, or has another pod's UID.
 	Deleting bool
 	// Finished: the pod's phase is Succeeded or Failed, for ever.
 	Finished bool
@@ -73,11 +73,11 @@ func next(v view) decision {
 		return decision{Do: actUnmount}
 	case v.Deleting:
 		return decision{Do: actRemove}
-	case v.over() != "" && v.alive():
+	case v.endPhase() != "" && v.alive():
 		return decision{Do: actStop}
-	case v.over() != "" && !v.Unmounted:
+	case v.endPhase() != "" && !v.Unmounted:
 		return decision{Do: actUnmount}
-	case v.over() != "":
+	case v.endPhase() != "":
 		return decision{Do: actNone}
 	case v.Holder && !v.Mounted:
 		return decision{Do: actMount}
@@ -123,8 +123,8 @@ func (v view) due() decision {
 	return d
 }
 
-// initDone: after a boot, what the pod's init containers did is done again, as
-// the kubelet does in a new sandbox.
+// initDone: after a boot, the pod's init containers run again, as in a new sandbox of
+// the kubelet.
 func (v view) initDone(c containerView) bool {
 	if !c.succeeded() {
 		return false
@@ -155,8 +155,7 @@ func (v view) shouldRun(c containerView) bool {
 	return v.Policy == corev1.RestartPolicyAlways || v.Policy == corev1.RestartPolicyOnFailure && c.Ended.ExitCode != 0
 }
 
-// consider enters a container that is to run among those to start, or among
-// those that wait.
+// consider adds a container that is to run to those to start, or to those that wait.
 func (v view) consider(d *decision, c containerView, atOnce bool) {
 	if c.Alive {
 		return
@@ -175,8 +174,8 @@ func (v view) consider(d *decision, c containerView, atOnce bool) {
 	d.Start = append(d.Start, c.Name)
 }
 
-// pauseBefore is how long a container that ended waits: what was decided when
-// it was started, unless it ran long.
+// pauseBefore is the back-off of a container that ended: the one decided at its start,
+// unless it ran long.
 func pauseBefore(ended workload.Ended, decided time.Duration) time.Duration {
 	if ended.Finished.Sub(ended.Started) >= steady {
 		return 0
@@ -192,8 +191,8 @@ func pauseAfter(waited time.Duration) time.Duration {
 	return min(2*waited, longestPause)
 }
 
-// over is the phase of a pod that is finished, "" of one that is not.
-func (v view) over() corev1.PodPhase {
+// endPhase is the phase of a pod that is finished, "" of one that is not.
+func (v view) endPhase() corev1.PodPhase {
 	switch {
 	case v.Holder:
 		return ""

@@ -44,7 +44,7 @@ func TestNext(t *testing.T) {
 		{"then the others", view{Policy: always, Mounted: true, Init: list(exited("i", 0, 0, 0)), Main: list(never("m"))}, decision{Do: actStart, Start: []string{"m"}}},
 		{"a failed init container is repeated", view{Policy: onFailure, Mounted: true, Init: list(exited("i", 1, 0, 0)), Main: list(never("m"))}, decision{Do: actStart, Start: []string{"i"}}},
 		{"a failed init container ends a pod that never repeats", view{Policy: no, Mounted: true, Init: list(exited("i", 1, 0, 0)), Main: list(never("m"))}, decision{Do: actUnmount}},
-		{"what runs is left alone", view{Policy: always, Main: list(running("m"))}, decision{Do: actNone}},
+		{"a running container stays", view{Policy: always, Main: list(running("m"))}, decision{Do: actNone}},
 		{"a shim that wrote its end still lives", view{Policy: no, Mounted: true, Main: list(containerView{Name: "m", Phase: workload.Exited, Alive: true, Ended: &workload.Ended{}})}, decision{Do: actNone}},
 		{"the first failure is repeated at once", view{Policy: always, Mounted: true, Main: list(exited("m", 1, 0, 0))}, decision{Do: actStart, Start: []string{"m"}}},
 		{"the second waits", view{Policy: always, Mounted: true, Main: list(exited("m", 1, 4*time.Second, 10*time.Second))},
@@ -66,7 +66,7 @@ func TestNext(t *testing.T) {
 		{"an attempt that never came to its command is started", view{Policy: no, Mounted: true, Main: list(containerView{Name: "m", Phase: workload.Starting})}, decision{Do: actStart, Start: []string{"m"}}},
 		{"a holder's pod is mounted", view{Policy: always, Holder: true, Main: list(never("m"))}, decision{Do: actMount}},
 		{"and runs nothing", view{Policy: always, Holder: true, Mounted: true, Main: list(never("m"))}, decision{Do: actNone}},
-		{"deletion ends what runs", view{Policy: always, Deleting: true, Mounted: true, Main: list(running("m"))}, decision{Do: actStop}},
+		{"deletion ends running containers", view{Policy: always, Deleting: true, Mounted: true, Main: list(running("m"))}, decision{Do: actStop}},
 		{"then takes the volumes away", view{Policy: always, Deleting: true, Mounted: true, Main: list(exited("m", 143, 0, 0))}, decision{Do: actUnmount}},
 		{"also those whose mounts are unknown", view{Policy: always, Deleting: true, Main: list(never("m"))}, decision{Do: actUnmount}},
 		{"then the object", view{Policy: always, Deleting: true, Unmounted: true, Main: list(never("m"))}, decision{Do: actRemove}},
@@ -123,7 +123,7 @@ func (m *model) obey(t *rapid.T) decision {
 		}
 	case actUnmount:
 		if m.alive() {
-			t.Fatalf("the volumes are taken from what runs: %+v", m.view)
+			t.Fatalf("the volumes of running containers are unmounted: %+v", m.view)
 		}
 		m.Mounted, m.Unmounted = false, true
 	case actRemove:
@@ -132,7 +132,7 @@ func (m *model) obey(t *rapid.T) decision {
 		}
 		m.removed = true
 	}
-	if m.over() != "" && !m.Deleting {
+	if m.endPhase() != "" && !m.Deleting {
 		m.Finished = true
 	}
 	return d
@@ -181,7 +181,7 @@ func (m *model) end(c *containerView, code int) {
 	}
 }
 
-// hostRestarts: the next host does not know what was mounted.
+// hostRestarts: the next host does not know the mounts.
 func (m *model) hostRestarts() { m.Mounted, m.Unmounted = false, false }
 
 func (m *model) boots() {
@@ -192,7 +192,7 @@ func (m *model) boots() {
 	}
 }
 
-func TestNext_convergesWhateverHappens(t *testing.T) {
+func TestNext_convergesAfterRandomEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{view: view{Now: testNow(), Policy: rapid.SampledFrom([]corev1.RestartPolicy{
 			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever,

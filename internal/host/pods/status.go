@@ -31,14 +31,14 @@ const (
 	conditionSandboxReady = corev1.PodReadyToStartContainers
 )
 
-// observed is what a status is made of.
+// observed is the input of a status.
 type observed struct {
 	view
 	// States are the containers', by name.
 	States map[string]workload.State
 	// Trouble is what kept a container from being started, by name.
 	Trouble map[string]trouble
-	// Waits says what the volumes wait for, and MountError what failed.
+	// Waits says why volumes are not ready, and MountError is their last error.
 	Waits string
 }
 
@@ -51,7 +51,7 @@ func statusOf(pod *corev1.Pod, o observed) corev1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	status.ObservedGeneration = pod.Generation
 	if o.Finished {
-		// It changes when the volumes are gone, and not before: others wait for that.
+		// It changes only when the volumes are unmounted: other pods wait for that.
 		has := o.Mounted || !o.Unmounted && isTrue(status, conditionSandboxReady)
 		setCondition(&status, conditionSandboxReady, has, "", "", o.Now)
 		return status // the rest was written when it finished
@@ -71,8 +71,8 @@ func statusOf(pod *corev1.Pod, o observed) corev1.PodStatus {
 
 // phase is the kubelet's getPhase.
 func (o observed) phase() corev1.PodPhase {
-	if over := o.over(); over != "" {
-		return over
+	if phase := o.endPhase(); phase != "" {
+		return phase
 	}
 	if o.Holder {
 		if o.Mounted {
@@ -93,7 +93,9 @@ func (o observed) phase() corev1.PodPhase {
 	return corev1.PodRunning
 }
 
-func (o observed) containers(pod *corev1.Pod, specs []corev1.Container, views []containerView, init bool) []corev1.ContainerStatus {
+func (o observed) containers(
+	pod *corev1.Pod, specs []corev1.Container, views []containerView, init bool,
+) []corev1.ContainerStatus {
 	var list []corev1.ContainerStatus
 	for i := range specs {
 		list = append(list, o.container(pod, &specs[i], views[i], init))
@@ -101,7 +103,9 @@ func (o observed) containers(pod *corev1.Pod, specs []corev1.Container, views []
 	return list
 }
 
-func (o observed) container(pod *corev1.Pod, spec *corev1.Container, c containerView, init bool) corev1.ContainerStatus {
+func (o observed) container(
+	pod *corev1.Pod, spec *corev1.Container, c containerView, init bool,
+) corev1.ContainerStatus {
 	state := o.States[c.Name]
 	status := corev1.ContainerStatus{Name: c.Name, Image: spec.Image, RestartCount: int32(state.Attempt)}
 	if state.Phase != "" {
@@ -131,7 +135,7 @@ func (o observed) container(pod *corev1.Pod, spec *corev1.Container, c container
 
 // restarts reports whether an ended container is about to be started again.
 func (o observed) restarts(c containerView) bool {
-	if o.Deleting || o.over() != "" {
+	if o.Deleting || o.endPhase() != "" {
 		return false
 	}
 	for _, init := range o.Init {
@@ -148,12 +152,14 @@ func (o observed) waiting(pod *corev1.Pod, c containerView) *corev1.ContainerSta
 	}
 	if c.Phase == workload.Exited && c.Ended != nil {
 		if pause := pauseBefore(*c.Ended, c.Pause); pause > 0 {
-			return &corev1.ContainerStateWaiting{Reason: reasonCrashLoop, Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
-				pause, c.Name, describe(pod))}
+			return &corev1.ContainerStateWaiting{Reason: reasonCrashLoop,
+				Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
+					pause, c.Name, describe(pod))}
 		}
 	}
 	reason := reasonCreating
-	if len(o.Init) > 0 && !o.Init[len(o.Init)-1].succeeded() && slices.ContainsFunc(o.Main, func(m containerView) bool { return m.Name == c.Name }) {
+	if len(o.Init) > 0 && !o.Init[len(o.Init)-1].succeeded() &&
+		slices.ContainsFunc(o.Main, func(m containerView) bool { return m.Name == c.Name }) {
 		reason = reasonInitializing
 	}
 	return &corev1.ContainerStateWaiting{Reason: reason}
@@ -181,7 +187,7 @@ func bounded(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maximumMessage)], "")
 }
 
-// conditions enters those that a kubelet and a scheduler write.
+// conditions adds the conditions that a kubelet and a scheduler write.
 func (o observed) conditions(status *corev1.PodStatus) {
 	var notReady, notInitialized []string
 	for _, c := range status.ContainerStatuses {
@@ -210,12 +216,14 @@ func (o observed) conditions(status *corev1.PodStatus) {
 		set(corev1.PodReady, false, reasonPodCompleted, "")
 		return
 	case corev1.PodFailed:
-		set(corev1.PodInitialized, len(notInitialized) == 0, incomplete(notInitialized), listed("containers with incomplete status", notInitialized))
+		set(corev1.PodInitialized, len(notInitialized) == 0, incomplete(notInitialized),
+			listed("containers with incomplete status", notInitialized))
 		set(corev1.ContainersReady, false, reasonPodFailed, "")
 		set(corev1.PodReady, false, reasonPodFailed, "")
 		return
 	}
-	set(corev1.PodInitialized, len(notInitialized) == 0, incomplete(notInitialized), listed("containers with incomplete status", notInitialized))
+	set(corev1.PodInitialized, len(notInitialized) == 0, incomplete(notInitialized),
+		listed("containers with incomplete status", notInitialized))
 	ready, reason := len(notReady) == 0, ""
 	message := listed("containers with unready status", notReady)
 	if o.Holder {
@@ -242,7 +250,9 @@ func listed(what string, names []string) string {
 	return fmt.Sprintf("%s: [%s]", what, strings.Join(names, " "))
 }
 
-func setCondition(status *corev1.PodStatus, kind corev1.PodConditionType, ok bool, reason, message string, now time.Time) {
+func setCondition(
+	status *corev1.PodStatus, kind corev1.PodConditionType, ok bool, reason, message string, now time.Time,
+) {
 	desired := corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 		LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},

@@ -143,7 +143,7 @@ func (s *Set) Idle() bool {
 	return idle && before == after
 }
 
-// work returns how often a key became due, and whether no call runs or is due.
+// work returns the number of times that keys became due, and whether all are idle.
 func (s *Set) work() (count uint64, idle bool) {
 	idle = true
 	for _, queue := range s.order {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// hung is a call that fails as soon as it is let go, after so many failures that
-// the next try is minutes away.
+// hung is a call that fails as soon as it is released, after so many failures that the
+// next try is minutes away.
 func hung(t *testing.T) (r *recorder, opened *store.Store, set *Set, letGo func()) {
 	t.Helper()
 	release := make(chan struct{})

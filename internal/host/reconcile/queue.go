@@ -64,11 +64,11 @@ type Queue struct {
 	busy    map[string]int      // running, by partition
 	waiting map[string][]string // keys that are due, by partition, in order
 	held    map[string]bool     // keys that are due and wait for another queue of the group
-	// added counts how often a key became due.
+	// added counts the times that a key became due.
 	added uint64
 	// rested is called after each call, outside of everything.
 	rested func()
-	// call is the controller's Do with the context of Run, nil while nothing may begin.
+	// call is the controller's Do with the context of Run, nil before Run and after it.
 	call  func(writer *store.Writer, key string) (time.Duration, error)
 	calls sync.WaitGroup
 }
@@ -110,7 +110,7 @@ func (q *Queue) stop() {
 	q.calls.Wait()
 }
 
-// Add requeues a key at once: what it waits for may have happened.
+// Add requeues a key at once: its cause of waiting may have ended.
 func (q *Queue) Add(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -208,7 +208,7 @@ func (q *Queue) changed(key string, writer *store.Writer) {
 	}
 }
 
-// Retry requeues every key that failed, and those whose running call fails.
+// Retry requeues every key that failed, and each whose running call fails.
 func (q *Queue) Retry() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

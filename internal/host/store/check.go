@@ -18,7 +18,7 @@ type Problem struct {
 
 func (p Problem) String() string { return p.Where + ": " + p.What }
 
-// Report is what a store contains.
+// Report describes the contents of a store.
 type Report struct {
 	Path     string
 	Schema   int
@@ -28,8 +28,8 @@ type Report struct {
 }
 
 // Check reads the store below root, which no process may have open, and changes
-// nothing. The error is for a file that cannot be inspected; what is wrong in
-// it is in the report.
+// nothing. The error is for a file that cannot be inspected; the report has the faults
+// in it.
 func Check(root string) (*Report, error) { return CheckWith(root, Options{}) }
 
 // CheckWith is Check with options.
@@ -57,7 +57,8 @@ func checkFile(path string, vault *vault) (*Report, error) {
 		return nil, err
 	}
 	if report.Schema == 0 {
-		report.Problems = append(report.Problems, Problem{Where: "the file", What: "it is empty: no store was ever made in it", Lost: true})
+		report.Problems = append(report.Problems, Problem{Where: "the file",
+			What: "it is empty: no store was ever made in it", Lost: true})
 		return report, nil
 	}
 	s.plain = report.Schema < checksummed
@@ -103,7 +104,7 @@ func (r *Report) readAll(tx *Tx) {
 	}
 }
 
-// readable decodes one record, whatever table it is of.
+// readable decodes one record of any table.
 func readable(tx *Tx, bucket, key string, data []byte) error {
 	if kind, ok := KindOf(bucket); ok {
 		object, err := tx.decodeObject(kind, key, data)
@@ -122,7 +123,7 @@ func readable(tx *Tx, bucket, key string, data []byte) error {
 	return err
 }
 
-// compare looks for references to what is not there.
+// compare finds references to missing records.
 func (r *Report) compare(tx *Tx) {
 	if slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Lost }) {
 		return // what refers to a lost record is not another problem

@@ -50,7 +50,7 @@ func checkRecord(table, key string, stored []byte) ([]byte, error) {
 	return content, nil
 }
 
-// contentOf is the content of a record of any schema, whatever its checksum says.
+// contentOf returns the content of a record of any schema, without a check of its sum.
 func contentOf(stored []byte) []byte {
 	if len(stored) >= recordHeader && stored[0] == checksummedRecord {
 		return stored[recordHeader:]
@@ -58,7 +58,7 @@ func contentOf(stored []byte) []byte {
 	return stored
 }
 
-// tableSum is what a table adds up to.
+// tableSum is the sum of a table's records.
 type tableSum struct {
 	Count int64
 	Sum   uint64
@@ -85,7 +85,7 @@ func (s *sums) table(name string) *tableSum {
 	return s.Tables[name]
 }
 
-// addUp computes the sums of what is stored.
+// addUp computes the sums of the stored records.
 func addUp(tx *bbolt.Tx) *sums {
 	total := &sums{Version: tx.Bucket([]byte(metaBucket)).Sequence(), Tables: map[string]*tableSum{}}
 	for _, name := range buckets() {
@@ -123,7 +123,7 @@ func (s *sums) write(tx *bbolt.Tx) error {
 	return tx.Bucket([]byte(metaBucket)).Put([]byte(sumsKey), withChecksum(metaBucket, sumsKey, content))
 }
 
-// compareSums returns what differs between the sums and what is stored.
+// compareSums returns the differences between the sums and the stored records.
 func compareSums(tx *bbolt.Tx) (problems []Problem) {
 	recorded, err := readSums(tx)
 	if err != nil {
@@ -138,7 +138,8 @@ func compareSums(tx *bbolt.Tx) (problems []Problem) {
 			continue
 		}
 		if ok, was := found.table(name), recorded.table(name); *ok != *was {
-			problems = append(problems, Problem{Where: name, What: fmt.Sprintf("the table has %d records, and had %d; or they are others", ok.Count, was.Count), Lost: true})
+			problems = append(problems, Problem{Where: name,
+				What: fmt.Sprintf("the table has %d records, and had %d; or they are others", ok.Count, was.Count), Lost: true})
 		}
 	}
 	return problems
@@ -197,8 +198,8 @@ func (t *Tx) each(table string, do func(key string, content []byte) error) error
 	})
 }
 
-// store puts what is stored of a record, nil to remove it, and keeps the sums. It
-// returns what was there.
+// store writes the stored form of a record, nil to remove it, and updates the sums. It
+// returns the former value.
 func (t *Tx) store(table, key string, stored []byte) (before []byte, err error) {
 	if t.sums == nil {
 		if t.sums, err = readSums(t.tx); err != nil {

@@ -107,8 +107,8 @@ func (s *Store) takeChecksums(t *testing.T, schema int) {
 }
 
 // Bytes change at random, anywhere in the file: the store is refused, and check and
-// repair name what is damaged; or every record is what was written. A damaged meta
-// page alone goes back by one change, as after a power loss.
+// repair name the damage; or every record is intact. A damaged meta page alone loses
+// one change, as after a power loss.
 func TestChecksum_noChangedByteIsServed(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 9))
 	root, before, after := busy(t, random, Schema)
@@ -154,13 +154,13 @@ func TestChecksum_noChangedByteIsServed(t *testing.T) {
 	}
 }
 
-// repairedAsTold repairs, and checks that every record is what was written, or is
-// named. It returns 1 if one is named.
+// repairedAsTold repairs, and checks that every record is intact or named as lost. It
+// returns 1 if one is named.
 func repairedAsTold(t *testing.T, root, where string, want map[string]string) int {
 	t.Helper()
 	repaired, err := Repair(root, time.Now())
 	if err != nil {
-		return 0 // nothing can be read; nothing was changed
+		return 0 // no record can be read; the file is unchanged
 	}
 	if err := os.Remove(repaired.Kept); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func repairedAsTold(t *testing.T, root, where string, want map[string]string) in
 	}
 	for record := range want {
 		if _, ok := got[record]; !ok && !named[record] && !general {
-			t.Errorf("%s: after the repair, %s is missing, and nothing is lost", where, record)
+			t.Errorf("%s: after the repair, %s is missing, and not reported as lost", where, record)
 		}
 	}
 	for record := range named {

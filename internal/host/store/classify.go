@@ -23,7 +23,7 @@ type outline struct {
 }
 
 func (o outline) version() uint64 {
-	version, _ := strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // of what has none: 0
+	version, _ := strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // 0 without one
 	return version
 }
 
@@ -45,16 +45,16 @@ func (o outline) bucket(key string) string {
 	return ""
 }
 
-// classify returns what was found by bucket and key, the best first: by what is
-// surely of the last change, then by the version of an object.
-func classify(left *pages.Salvaged) map[string]map[string][]pages.Record {
+// classify sorts the found records by bucket and key, the best first: those surely of
+// the last change, then by the version of an object.
+func classify(salvaged *pages.Salvaged) map[string]map[string][]pages.Record {
 	found := map[string]map[string][]pages.Record{}
-	for _, record := range left.Records {
+	for _, record := range salvaged.Records {
 		bucket, key := record.Bucket, string(record.Key)
 		if bucket == "" {
 			bucket = outlineOf(record).bucket(key)
 		}
-		if bucket == "" || record.Standing != pages.Reached && left.Whole[bucket] {
+		if bucket == "" || record.Standing != pages.Reached && salvaged.Whole[bucket] {
 			continue // of another time: nothing of this bucket is missing
 		}
 		if found[bucket] == nil {
@@ -75,14 +75,14 @@ func classify(left *pages.Salvaged) map[string]map[string][]pages.Record {
 }
 
 func outlineOf(record pages.Record) (o outline) {
-	_ = json.Unmarshal(contentOf(record.Value), &o) // what does not decode is of no sort
+	_ = json.Unmarshal(contentOf(record.Value), &o) // a record that does not decode has no kind
 	return o
 }
 
 // lastVersion is that of the last change, so that versions continue growing.
-func lastVersion(left *pages.Salvaged) uint64 {
-	last := left.Sequences[metaBucket]
-	for _, record := range left.Records {
+func lastVersion(salvaged *pages.Salvaged) uint64 {
+	last := salvaged.Sequences[metaBucket]
+	for _, record := range salvaged.Records {
 		last = max(last, outlineOf(record).version())
 	}
 	return last

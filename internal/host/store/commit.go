@@ -20,21 +20,21 @@ func (s *Store) Update(do func(*Tx) error) error { return s.UpdateAs(nil, do) }
 
 // UpdateAs is Update by a writer, which watchers see in the changes.
 func (s *Store) UpdateAs(writer *Writer, do func(*Tx) error) error {
-	mine := &change{writer: writer, do: do}
+	own := &change{writer: writer, do: do}
 	s.arrivals.Lock()
-	s.arrived = append(s.arrived, mine)
+	s.arrived = append(s.arrived, own)
 	s.arrivals.Unlock()
 	s.commits.Lock()
 	defer s.commits.Unlock()
-	if !mine.done { // else another caller committed it
+	if !own.done { // else another caller committed it
 		s.arrivals.Lock()
 		all := s.arrived
 		s.arrived = nil
 		s.arrivals.Unlock()
 		s.commit(all)
 	}
-	if mine.err != nil {
-		return fmt.Errorf("the host's store %s: %w", s.path, mine.err)
+	if own.err != nil {
+		return fmt.Errorf("the host's store %s: %w", s.path, own.err)
 	}
 	return nil
 }
@@ -42,7 +42,7 @@ func (s *Store) UpdateAs(writer *Writer, do func(*Tx) error) error {
 // errOtherPanicked is the error of changes whose commit ended with another caller's panic.
 var errOtherPanicked = errors.New("nothing was written, since another change panicked")
 
-// commit makes all changes in one transaction, without those that fail.
+// commit makes all changes in one transaction, except those that fail.
 func (s *Store) commit(all []*change) {
 	defer func() { // after a panic that is recovered, such as by a server
 		for _, c := range all {
@@ -94,7 +94,7 @@ func (s *Store) try(all []*change) ([]Change, error) {
 	return current.changes, tx.Commit()
 }
 
-// written is what was there before a write.
+// written is the value before a write.
 type written struct {
 	bucket, key string
 	before      []byte // as it was stored; nil for nothing
@@ -121,8 +121,8 @@ func (t *Tx) remove(bucket, key string) error {
 	return nil
 }
 
-// rollback undoes what a change wrote before it failed. The others of the
-// commit stay.
+// rollback undoes the writes of a change that failed. The other changes of the commit
+// stay.
 func (t *Tx) rollback() error {
 	var failed []error
 	for i := len(t.undo) - 1; i >= 0; i-- {

@@ -45,8 +45,8 @@ func filled(t *testing.T) []byte {
 	return data
 }
 
-// Whatever happens to the file: it is opened with everything, or is called
-// damaged; the process does not crash; and what a repair does not keep, it says.
+// After any damage to the file, the store opens with all records or reports the damage;
+// the process does not crash, and a repair reports the records that it loses.
 func TestDamage_isNeverSilent(t *testing.T) {
 	whole := filled(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -146,7 +146,7 @@ func repairDamaged(t *testing.T, root string, i int) bool {
 	defer func() { _ = s.Close() }()
 	lost := 2*(recordsOfDamaged-1) - repaired.Records[claimBucket] - repaired.Records[useBucket]
 	if lost > 0 && len(repaired.Lost) == 0 {
-		t.Errorf("%d: %d records are gone, and nothing is said", i, lost)
+		t.Errorf("%d: %d records are lost without a report", i, lost)
 	}
 	return len(repaired.Records) > 0
 }

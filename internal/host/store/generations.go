@@ -32,8 +32,8 @@ type Generation struct {
 	Taken   time.Time
 	// Records counts the records by table.
 	Records map[string]int
-	// Problems are what is wrong in it; a backup with a problem that loses a
-	// record is not restored.
+	// Problems are its faults; a backup with a fault that loses a record is not
+	// restored.
 	Problems []Problem
 }
 
@@ -50,7 +50,8 @@ func (g Generation) Sound() bool {
 // manifest, without an effect on any storage.
 func holdsAny(records map[string]int) bool {
 	return slices.ContainsFunc([]string{
-		claimBucket, volumeBucket, podBucket, snapshotBucket, snapshotContentBucket, attachmentBucket, useBucket, provisioningBucket,
+		claimBucket, volumeBucket, podBucket, snapshotBucket, snapshotContentBucket, attachmentBucket, useBucket,
+		provisioningBucket,
 	}, func(table string) bool { return records[table] > 0 })
 }
 
@@ -105,7 +106,8 @@ func generationNames(root string) ([]string, error) {
 		}
 	}
 	newest, err := os.Lstat(filepath.Join(root, BackupName))
-	if err == nil && newest.Mode().IsRegular() && !slices.ContainsFunc(infos, func(info fs.FileInfo) bool { return os.SameFile(info, newest) }) {
+	if err == nil && newest.Mode().IsRegular() &&
+		!slices.ContainsFunc(infos, func(info fs.FileInfo) bool { return os.SameFile(info, newest) }) {
 		names = append(names, BackupName)
 	}
 	return names, nil
@@ -169,9 +171,9 @@ func surplus(generations []Generation) (remove []Generation) {
 }
 
 // Backup makes a generation of the store, unless nothing changed since the last
-// one, and removes those that rotation does not keep. A backup is written under
-// another name, synced, and read again in full before it gets its own; nothing is
-// removed before that.
+// one, and removes generations that rotation does not keep. A backup is written under
+// another name, synced, and read in full before it gets its name; older ones are
+// removed after that.
 func (s *Store) Backup() error {
 	if err := s.backup(); err != nil {
 		return fmt.Errorf("back up the host's store %s: %w", s.path, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 )
 
-// backupModel is what the backups of one root directory have to be, whatever
-// fails or ends in between.
+// backupModel is the expected state of the backups of one root directory, also after
+// failures and kills.
 type backupModel struct {
 	t      *testing.T
 	root   string
@@ -63,8 +63,8 @@ func (m *backupModel) check(step string) []Generation {
 }
 
 // Random changes, backups that end at any step, stores that are lost, damaged,
-// emptied or replaced by an older one: what a backup had once is never lost, and
-// no start takes a store that lacks it.
+// emptied or replaced by an older one: records of a backup are never lost, and no start
+// accepts a store that lacks them.
 func TestBackup_modelOfLossAndCrashes(t *testing.T) {
 	points := []string{"store/backup/written", "store/backup/made", "store/backup/linked", "store/backup/removed"}
 	for seed := range uint64(8) {
@@ -290,7 +290,7 @@ func TestRestore_twiceInOneSecond(t *testing.T) {
 		}
 		kept[replaced.Kept] = true
 	}
-	if _, err := StartAnew(root, Options{}, now); err != nil {
+	if _, err := Reset(root, Options{}, now); err != nil {
 		t.Error(err)
 	}
 	for path := range kept {

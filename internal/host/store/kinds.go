@@ -18,8 +18,8 @@ type Object interface {
 	runtime.Object
 }
 
-// Kind is a kind of object that the store keeps: those that users give, and
-// those that a cluster's controllers and kubelets write.
+// Kind is a kind of object in the store: users' objects, and objects that a cluster's
+// controllers and kubelets write.
 type Kind struct {
 	schema.GroupVersionKind
 	// Resource is the name in paths of the Kubernetes API, such as
@@ -66,13 +66,18 @@ func Kinds() []Kind {
 		{storage.WithKind("CSIDriver"), driverBucket, false, func() Object { return new(storagev1.CSIDriver) }},
 		{storage.WithKind("CSINode"), nodeBucket, false, func() Object { return new(storagev1.CSINode) }},
 		{storage.WithKind("StorageClass"), classBucket, false, func() Object { return new(storagev1.StorageClass) }},
-		{storage.WithKind("VolumeAttributesClass"), attributesClassBucket, false, func() Object { return new(storagev1.VolumeAttributesClass) }},
-		{snapshot.WithKind("VolumeSnapshotClass"), snapshotClassBucket, false, func() Object { return new(snapshotv1.VolumeSnapshotClass) }},
+		{storage.WithKind("VolumeAttributesClass"), attributesClassBucket, false,
+			func() Object { return new(storagev1.VolumeAttributesClass) }},
+		{snapshot.WithKind("VolumeSnapshotClass"), snapshotClassBucket, false,
+			func() Object { return new(snapshotv1.VolumeSnapshotClass) }},
 		{core.WithKind("PersistentVolume"), volumeBucket, false, func() Object { return new(corev1.PersistentVolume) }},
-		{snapshot.WithKind("VolumeSnapshotContent"), snapshotContentBucket, false, func() Object { return new(snapshotv1.VolumeSnapshotContent) }},
-		{core.WithKind("PersistentVolumeClaim"), claimBucket, true, func() Object { return new(corev1.PersistentVolumeClaim) }},
+		{snapshot.WithKind("VolumeSnapshotContent"), snapshotContentBucket, false,
+			func() Object { return new(snapshotv1.VolumeSnapshotContent) }},
+		{core.WithKind("PersistentVolumeClaim"), claimBucket, true,
+			func() Object { return new(corev1.PersistentVolumeClaim) }},
 		{snapshot.WithKind("VolumeSnapshot"), snapshotBucket, true, func() Object { return new(snapshotv1.VolumeSnapshot) }},
-		{storage.WithKind("VolumeAttachment"), attachmentBucket, false, func() Object { return new(storagev1.VolumeAttachment) }},
+		{storage.WithKind("VolumeAttachment"), attachmentBucket, false,
+			func() Object { return new(storagev1.VolumeAttachment) }},
 		{core.WithKind("Pod"), podBucket, true, func() Object { return new(corev1.Pod) }},
 	}
 }

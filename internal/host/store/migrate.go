@@ -61,7 +61,8 @@ func (s *Store) migrate(from int) error {
 				continue
 			}
 			if err := m.do(current); err != nil {
-				return fmt.Errorf("bring the host's store %s from schema %d to %d (its copy is %s): %w", s.path, m.from, m.from+1, backup, err)
+				return fmt.Errorf("bring the host's store %s from schema %d to %d (its copy is %s): %w", s.path, m.from,
+					m.from+1, backup, err)
 			}
 		}
 		return errors.Join(writeSchema(tx), addUp(tx).write(tx))
@@ -83,8 +84,8 @@ func (s *Store) readPlain() error {
 }
 
 // addChecksums adds its checksum to every record. It comes before the other steps,
-// which read and write records that have one. The file was read in full before:
-// what does not decode would look whole with a checksum.
+// which read and write records that have one. The file was read in full before: with a
+// checksum, a damaged record would seem whole.
 func addChecksums(tx *bbolt.Tx) error {
 	plain := &Tx{tx: tx, plain: true}
 	for _, name := range buckets() {

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Objects is the table of one kind for those who do not care which kind it is.
+// Objects is the table of one kind for callers that work with every kind.
 type Objects struct {
 	tx   *Tx
 	kind Kind
 }
 
-// Get returns nil when there is no such object, and a Secret without its data
-// next to ErrSealed.
+// Get returns nil if the object does not exist, and a Secret without its data together
+// with ErrSealed.
 func (o Objects) Get(key string) (Object, error) {
 	data, err := o.tx.get(o.kind.Resource, key)
 	if data == nil || err != nil {
@@ -104,7 +104,7 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 	return nil
 }
 
-// isSame reports whether the object is what is stored, and gives it its version.
+// isSame reports whether the object equals the stored one, and sets its version.
 func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, error) {
 	known, err := t.decodeObject(kind, key, stored)
 	if errors.Is(err, ErrSealed) {

@@ -26,8 +26,8 @@ type Provisioning struct {
 	// Volume is the PersistentVolume as far as it is known before the driver is
 	// asked, with references to its secrets; nil in records of earlier versions.
 	Volume *corev1.PersistentVolume `json:",omitempty"`
-	// Source is what the volume is a copy of, as resource/namespace/name: it is
-	// kept from deletion for as long as the record is there.
+	// Source is the object that the volume is a copy of, as resource/namespace/name: it
+	// cannot be deleted while the record exists.
 	Source string `json:",omitempty"`
 	// Abandoned: the claim was deleted before its volume was known. The volume,
 	// if there is one, is found by the request and deleted.
@@ -54,8 +54,8 @@ type Trouble struct {
 	Outcome   string `json:",omitempty"` // claim.Outcome of LastError
 }
 
-// VolumeUse is one volume in use on this machine: everything that is needed to
-// undo the use, whatever became of the objects it was made from.
+// VolumeUse is one volume in use on this machine, with all that undoing the use needs,
+// so that its objects may be gone.
 type VolumeUse struct {
 	Name       string // claim.UniqueName or claim.UniqueInlineName
 	SpecName   string // the PersistentVolume's name, or the volume's in the pod
@@ -85,15 +85,15 @@ type VolumeUse struct {
 	// StageMounted: after NodeStageVolume something was mounted at StagingPath,
 	// which not every driver does.
 	StageMounted bool `json:",omitempty"`
-	// LastPod is the pod whose target was the last one that was removed. It
-	// is what the rest of the way back is done for.
+	// LastPod is the pod whose target was the last one that was removed. The remaining
+	// steps of the unmount are done for it.
 	LastPod types.UID `json:",omitempty"`
 
 	Attach  Phase             `json:",omitempty"`
 	Stage   Phase             `json:",omitempty"`
 	Targets map[string]Target `json:",omitempty"` // by path
-	// BootID is of the boot in which the phases were written: in another one,
-	// nothing is mounted any more.
+	// BootID is of the boot in which the phases were written: in another one, the
+	// mounts do not exist.
 	BootID string
 	Trouble
 }
@@ -105,8 +105,8 @@ type Target struct {
 	Pod        string // namespace/name
 	VolumeName string // in the pod
 	ReadOnly   bool   `json:",omitempty"`
-	// Device is the number (major:minor) of what was mounted when the driver had
-	// published it; something else there later belongs to another program.
+	// Device is the number (major:minor) of the mount that the driver published;
+	// another number later is of another program's mount.
 	Device string `json:",omitempty"`
 	// SELinuxLabel is the label that the volume was mounted with.
 	SELinuxLabel string `json:",omitempty"`

@@ -21,7 +21,7 @@ type Repaired struct {
 	Kept string
 	// Records that the new store has, by kind.
 	Records map[string]int
-	// Lost is what could not be read.
+	// Lost lists the records that could not be read.
 	Lost []Problem
 	// Unsure are records that the new store has, and that may be of an earlier
 	// time than the last change: what led to them is lost.
@@ -30,7 +30,7 @@ type Repaired struct {
 	Unread string
 }
 
-// rescue copies what can be read from a damaged file to a new one.
+// rescue copies the readable records of a damaged file to a new one.
 type rescue struct {
 	root   *os.Root
 	vault  *vault
@@ -72,12 +72,12 @@ func Repair(root string, now time.Time) (*Repaired, error) {
 		if err != nil {
 			return err
 		}
-		left := pages.Salvage(damaged, info.Size())
-		if len(left.Records) == 0 {
+		salvaged := pages.Salvage(damaged, info.Size())
+		if len(salvaged.Records) == 0 {
 			return fmt.Errorf("the host's store %s: nothing can be read from it: restore a backup with 'holdfast host restore %s' ('holdfast host backups' lists them)", path, BackupName)
 		}
-		r.plain = isPlain(left)
-		return r.copyInto(left, fresh)
+		r.plain = isPlain(salvaged)
+		return r.copyInto(salvaged, fresh)
 	})
 	if err != nil {
 		return nil, err
@@ -87,9 +87,9 @@ func Repair(root string, now time.Time) (*Repaired, error) {
 
 // isPlain reports whether the file is of a schema without checksums: by its number,
 // and without one by what most records are.
-func isPlain(left *pages.Salvaged) bool {
+func isPlain(salvaged *pages.Salvaged) bool {
 	plain := 0
-	for _, record := range left.Records {
+	for _, record := range salvaged.Records {
 		if record.Bucket == metaBucket && string(record.Key) == schemaKey && record.Standing == pages.Reached {
 			schema, err := strconv.Atoi(string(record.Value))
 			if err == nil {
@@ -100,22 +100,22 @@ func isPlain(left *pages.Salvaged) bool {
 			plain++
 		}
 	}
-	return plain > len(left.Records)/2
+	return plain > len(salvaged.Records)/2
 }
 
-func (r *rescue) copyInto(left *pages.Salvaged, path string) error {
+func (r *rescue) copyInto(salvaged *pages.Salvaged, path string) error {
 	to, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout})
 	if err != nil {
 		return err
 	}
-	for _, problem := range left.Problems {
+	for _, problem := range salvaged.Problems {
 		r.lose("the file", problem)
 	}
 	err = to.Update(func(tx *bbolt.Tx) error {
 		if err := makeBuckets(tx); err != nil {
 			return err
 		}
-		candidates := classify(left)
+		candidates := classify(salvaged)
 		for _, name := range buckets() {
 			if name == metaBucket {
 				continue
@@ -127,7 +127,7 @@ func (r *rescue) copyInto(left *pages.Salvaged, path string) error {
 			}
 		}
 		meta := tx.Bucket([]byte(metaBucket))
-		if err := meta.SetSequence(lastVersion(left)); err != nil {
+		if err := meta.SetSequence(lastVersion(salvaged)); err != nil {
 			return err
 		}
 		return errors.Join(writeSchema(tx), addUp(tx).write(tx))

@@ -67,7 +67,7 @@ func TestRepair_withoutMetaPagesTakesTheNewestVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(repaired.Unsure) == 0 {
-		t.Error("it is sure of what it found")
+		t.Error("the report claims to be complete")
 	}
 	err = open(t, root).Update(func(tx *Tx) error {
 		claim, err := tx.Claims().Get("default/c")

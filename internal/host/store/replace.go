@@ -24,9 +24,9 @@ type Replaced struct {
 	Problems []Problem
 }
 
-// startedAnewKey marks a store that an administrator replaced by an empty one, although
+// resetKey marks a store that an administrator replaced by an empty one, although
 // volumes or mounts of an earlier host may remain.
-const startedAnewKey = "startedAnew"
+const resetKey = "startedAnew"
 
 // Restore replaces the store below root, which no process may have open, by a copy of
 // a backup. The backup is a file name below root, or a path. The replaced file stays,
@@ -49,21 +49,21 @@ func Restore(root, backup string, options Options, now time.Time) (*Replaced, er
 	return replaced, err
 }
 
-// StartAnew replaces the store below root, if there is one, by an empty one. It is for
+// Reset replaces the store below root, if there is one, by an empty one. It is for
 // an administrator who gives up the objects of an earlier host. The next host starts
 // even if volumes or mounts of the earlier one remain.
-func StartAnew(root string, options Options, now time.Time) (*Replaced, error) {
+func Reset(root string, options Options, now time.Time) (*Replaced, error) {
 	kept, err := replaceStore(root, options, now, func(path string) error {
 		return setMeta(path, func(meta *bbolt.Bucket) error {
-			return meta.Put([]byte(startedAnewKey), []byte(now.UTC().Format(time.RFC3339)))
+			return meta.Put([]byte(resetKey), []byte(now.UTC().Format(time.RFC3339)))
 		})
 	})
 	return &Replaced{Kept: kept, Records: map[string]int{}}, err
 }
 
-// StartedAnew reports whether the store was made by StartAnew.
-func (t *Tx) StartedAnew() bool {
-	return t.tx.Bucket([]byte(metaBucket)).Get([]byte(startedAnewKey)) != nil
+// WasReset reports whether the store was made by Reset.
+func (t *Tx) WasReset() bool {
+	return t.tx.Bucket([]byte(metaBucket)).Get([]byte(resetKey)) != nil
 }
 
 // setMeta opens a store's file that no other process knows, makes the tables that

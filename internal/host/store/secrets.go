@@ -54,7 +54,7 @@ type sealedSecret struct {
 
 // open reads the key. It makes one only to seal, and only if nothing is sealed yet:
 // stored objects could not be read with a new key, and an administrator who restores
-// the old key would lose what was sealed with the new one. sealed names the sealed
+// the old key would lose the objects sealed with the new one. sealed names the sealed
 // objects; it is nil to read only.
 func (v *vault) open(sealed func() []string) (cipher.AEAD, error) {
 	v.mu.Lock()
@@ -76,7 +76,8 @@ func (v *vault) open(sealed func() []string) (cipher.AEAD, error) {
 		return nil, fmt.Errorf("the key of the Secrets: %w", err)
 	}
 	if len(key) != keyLength {
-		return nil, fmt.Errorf("the key of the Secrets, %s, has %d bytes; it has %d, as from: head -c %d /dev/urandom", v.path, len(key), keyLength, keyLength)
+		return nil, fmt.Errorf("the key of the Secrets, %s, has %d bytes; it has %d, as from: head -c %d /dev/urandom",
+			v.path, len(key), keyLength, keyLength)
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -86,7 +87,7 @@ func (v *vault) open(sealed func() []string) (cipher.AEAD, error) {
 	return v.aead, err
 }
 
-// missing says what to do without the key.
+// missing is the error for a missing key, with the remedy.
 func (v *vault) missing(names []string) error {
 	stored := ""
 	switch len(names) {
@@ -112,8 +113,7 @@ func (v *vault) makeKey() ([]byte, error) {
 	return key, durable.WriteFile(root, filepath.Base(v.path), key, 0o400)
 }
 
-// seal returns the stored form of a Secret; others names those that are sealed
-// already.
+// seal returns the stored form of a Secret; others names the sealed ones.
 func (v *vault) seal(key string, secret *corev1.Secret, others func() []string) ([]byte, error) {
 	sealed := sealedSecret{Secret: *secret}
 	if len(secret.Data) > 0 {

@@ -81,8 +81,8 @@ func TestSecrets_areReadableWithTheKeyOnly(t *testing.T) {
 	loseTheKey(t, root)
 }
 
-// Without the key the data are gone, which is said, and no new key is made up
-// for reading.
+// Without the key the data are lost, which the error says, and reading makes no new
+// key.
 func loseTheKey(t *testing.T, root string) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(root, SecretsKeyName)); err != nil {
@@ -100,7 +100,7 @@ func loseTheKey(t *testing.T, root string) {
 		t.Error("a key was made for reading")
 	}
 	if err := putSecret(s, "2"); err != nil {
-		t.Errorf("apply it again, which gives up what was sealed: %v", err)
+		t.Errorf("apply it again, which discards the sealed data: %v", err)
 	}
 }
 

@@ -1,8 +1,8 @@
-// Package store is what the host knows, kept in one bbolt file below its root
-// directory: the objects the user gave (StorageClass, PersistentVolumeClaim,
-// Pod, CSIDriver), the volumes made for them, and the records of what is being
-// done to each volume. Every change is one transaction that is on disk when it
-// returns; callers write the intent before an effect and the result after it.
+// Package store keeps the host's state in one bbolt file below its root directory: the
+// objects the user gave (StorageClass, PersistentVolumeClaim, Pod, CSIDriver), the
+// volumes made for them, and the records of each volume's running operation. Every
+// change is one transaction that is on disk when it returns; callers write the intent
+// before an effect and the result after it.
 package store
 
 import (
@@ -47,7 +47,7 @@ type Store struct {
 	path    string
 	history *history
 	vault   *vault
-	// commits is held by who commits, and publishes what was committed.
+	// commits is held during a commit and its publication.
 	commits  sync.Mutex
 	arrivals sync.Mutex
 	arrived  []*change // for the next commit
@@ -123,7 +123,7 @@ func explain(path string, err error) error {
 		if !errors.Is(err, ErrDamaged) {
 			err = fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
-		return fmt.Errorf("the host's store %s %w: see what 'holdfast host check' says; 'holdfast host repair' keeps what can be read, and 'holdfast host restore %s' goes back to the newest backup; volumes are kept by their drivers", path, err, BackupName)
+		return fmt.Errorf("the host's store %s %w: run 'holdfast host check'; 'holdfast host repair' keeps what can be read, and 'holdfast host restore %s' goes back to the newest backup; volumes are kept by their drivers", path, err, BackupName)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the host's store: %w: holdfast needs root", err)
 	}
@@ -141,7 +141,8 @@ func (s *Store) prepare() error {
 		return nil // nothing to write: opening costs no fsync
 	}
 	if version > Schema {
-		return fmt.Errorf("the host's store %s has schema %d; this program knows %d: use the newer holdfast that wrote it", s.path, version, Schema)
+		return fmt.Errorf("the host's store %s has schema %d; this program knows %d: use the newer holdfast that wrote it",
+			s.path, version, Schema)
 	}
 	if 0 < version && version < Schema {
 		return s.migrate(version)

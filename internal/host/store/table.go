@@ -46,7 +46,7 @@ type Tx struct {
 	vault   *vault
 	// plain: the records are of an earlier schema, without checksums.
 	plain bool
-	// sums are what the tables add up to, once something was written.
+	// sums are the sums of the tables, set at the first write.
 	sums *sums
 }
 
@@ -135,7 +135,7 @@ func table[T any](t *Tx, name string) Table[T] {
 	return Table[T]{tx: t, kind: name}
 }
 
-// Get returns nil when there is no such record.
+// Get returns nil if the record does not exist.
 func (t Table[T]) Get(key string) (*T, error) {
 	data, err := t.tx.get(t.kind, key)
 	if data == nil || err != nil {

@@ -26,11 +26,10 @@ type Change struct {
 	Writer *Writer
 }
 
-// Object decodes what the change is about.
+// Object decodes the object of the change.
 func (c Change) Object() (Object, error) { return c.Kind.Decode(c.Data) }
 
-// historyBytes is how much of the last changes is kept for those who watch: the
-// ones who keep up need none of it.
+// historyBytes bounds the changes that are kept for watchers that fall behind.
 const historyBytes = 2 << 20
 
 // history has the last changes in the order of their commits.
@@ -74,7 +73,7 @@ func (h *history) trim() {
 	h.changes = append([]Change(nil), h.changes[surplus:]...)
 }
 
-// after returns the changes after a version, and what to wait for if there are none.
+// after returns the changes after a version, and a channel to wait on if there are none.
 func (h *history) after(version uint64) ([]Change, <-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

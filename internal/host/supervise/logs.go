@@ -23,7 +23,7 @@ const (
 	tailBytes, tailLines = 8 << 10, 10
 	// logPause bounds the inspections of a driver that writes all the time.
 	logPause = time.Second
-	// pollLogs is how often logs are inspected if inotify is not available.
+	// pollLogs is the interval of inspecting logs if inotify is not available.
 	pollLogs = 10 * time.Second
 )
 

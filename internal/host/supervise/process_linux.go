@@ -28,7 +28,7 @@ type process struct {
 // firstOther is the first descriptor after the standard ones.
 const firstOther = 3
 
-// launch starts a process that outlives this one: in a session of its own, with its
+// launch starts a process that outlives this one: in its own session, with its
 // output in a file, and not bound to a context.
 func launch(command *exec.Cmd, account string) (*process, error) {
 	// Drivers may run as another user and must not inherit the descriptors that this

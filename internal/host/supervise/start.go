@@ -89,7 +89,7 @@ func (r *runner) intend(unit *Unit, one *instance) error {
 	err := r.supervisor.records.write(r.name, r.record)
 	if err != nil {
 		r.record.Processes = r.record.Processes[:len(r.record.Processes)-1]
-		return fmt.Errorf("record what is about to be started: %w", err)
+		return fmt.Errorf("record the processes before their start: %w", err)
 	}
 	return nil
 }
@@ -160,7 +160,8 @@ func (r *runner) adopt(ctx context.Context) {
 		}
 		found, err := adopt(one)
 		if err != nil {
-			r.supervisor.options.Logger.Error("a driver's process is not found again", "unit", r.name, "pid", one.PID, "error", err)
+			r.supervisor.options.Logger.Error("a driver's process is not found again", "unit", r.name,
+				"pid", one.PID, "error", err)
 			continue
 		}
 		if found == nil {

@@ -35,7 +35,7 @@ func (r *runner) stop(ctx context.Context, one *instance) {
 	}
 }
 
-// stopAfterEnd stops what runs when the supervision has ended.
+// stopAfterEnd stops the processes when the supervision has ended.
 func (r *runner) stopAfterEnd() {
 	for _, one := range r.instances {
 		r.signal(one, false)
@@ -51,7 +51,8 @@ func (r *runner) stopAfterEnd() {
 
 func (r *runner) signal(one *instance, kill bool) {
 	if err := one.process.signal(kill); err != nil {
-		r.supervisor.options.Logger.Error("a driver cannot be signalled to end", "unit", r.name, "pid", one.PID, "error", err)
+		r.supervisor.options.Logger.Error("a driver cannot be signalled to end", "unit", r.name,
+			"pid", one.PID, "error", err)
 	}
 }
 

@@ -73,7 +73,8 @@ type Supervisor struct {
 
 // New makes a Supervisor; it starts drivers in Run only.
 func New(options Options) *Supervisor {
-	return &Supervisor{options: options, open: fsnotify.NewWatcher, runners: map[string]*runner{}, files: map[string]string{}, broken: map[string]error{}}
+	return &Supervisor{options: options, open: fsnotify.NewWatcher, runners: map[string]*runner{},
+		files: map[string]string{}, broken: map[string]error{}}
 }
 
 func (s *Supervisor) directory() string { return filepath.Join(s.options.Root, unitDirectory) }
@@ -134,13 +135,13 @@ func (s *Supervisor) follow(ctx context.Context) (err error) {
 			s.leave(ctx, err)
 		}
 		pause = nextPoll(pause, err, unwatched)
-		var calm <-chan time.Time
+		var timeout <-chan time.Time
 		if pause > 0 {
-			calm = time.After(pause)
+			timeout = time.After(pause)
 		}
 		s.logChanged(&lastError, "the drivers' units cannot be read; the drivers are left as they are", err)
 		s.logChanged(&lastUnwatched, "the drivers' units: "+unwatchedText, unwatched)
-		if !quiet(ctx, notices, calm) {
+		if !quiet(ctx, notices, timeout) {
 			return nil
 		}
 	}
@@ -169,19 +170,19 @@ func (s *Supervisor) logChanged(last *string, message string, failure error) {
 	*last = text
 }
 
-// quiet waits for a change and then until quietPeriod passes without another, or for
-// calm if no change comes before. It returns false if the context ended.
-func quiet(ctx context.Context, notices *notices, calm <-chan time.Time) bool {
+// quiet waits for a change and then until quietPeriod passes without another, or until
+// timeout fires if no change comes before. It returns false if the context ended.
+func quiet(ctx context.Context, notices *notices, timeout <-chan time.Time) bool {
 	changes, lost := notices.channels()
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-changes:
-			calm = time.After(quietPeriod)
+			timeout = time.After(quietPeriod)
 		case <-lost: //nolint:errcheck // events were lost; the whole directory is read anyway
-			calm = time.After(quietPeriod)
-		case <-calm:
+			timeout = time.After(quietPeriod)
+		case <-timeout:
 			return true
 		}
 	}

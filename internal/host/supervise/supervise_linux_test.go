@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// act is what the processes of the tests do.
+// act is the program of the tests' processes.
 func act(role string) {
 	fmt.Println("started as", role)
 	signals := make(chan os.Signal, 1)
@@ -247,7 +247,7 @@ func TestRun_aFileThatIsRefusedLeavesTheDriverAlone(t *testing.T) {
 	}
 }
 
-func TestRun_aChangedUnitIsStartedAnew(t *testing.T) {
+func TestRun_restartsAChangedUnit(t *testing.T) {
 	h := newHost(t)
 	h.unit("d.example", "d.example", "register: true\n")
 	h.until(func() bool { return h.registered("d.example") })
@@ -512,7 +512,7 @@ func TestRun_aDriverInheritsNothingButItsStreams(t *testing.T) {
 	if err := os.WriteFile(secret, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Open(secret, unix.O_RDONLY, 0) // without O_CLOEXEC, as what a shell hands on
+	fd, err := unix.Open(secret, unix.O_RDONLY, 0) // without O_CLOEXEC, as inherited from a shell
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type Unit struct {
 	// Name is the driver's name, or another by which the unit is known. The
 	// driver's own directory below plugins has it, too.
 	Name string `json:"name"`
-	// Command is what is run, not by a shell. $(CSI_ENDPOINT), $(ROOT),
+	// Command is executed without a shell. $(CSI_ENDPOINT), $(ROOT),
 	// $(NODE_NAME), $(REGISTRY) and $(INSTANCE) are replaced in it, and in the
 	// values of Environment; $$ is a $.
 	Command          []string          `json:"command"`
@@ -98,7 +98,8 @@ func (u *Unit) check() error {
 		return fmt.Errorf("workingDirectory: %q is not an absolute path", u.WorkingDirectory)
 	}
 	for name, duration := range map[string]metav1.Duration{
-		"restart.first": u.Restart.First, "restart.longest": u.Restart.Longest, "restart.stable": u.Restart.Stable, "stopGrace": u.StopGrace,
+		"restart.first": u.Restart.First, "restart.longest": u.Restart.Longest, "restart.stable": u.Restart.Stable,
+		"stopGrace": u.StopGrace,
 	} {
 		if duration.Duration < 0 {
 			return fmt.Errorf("%s: %s is negative", name, duration.Duration)

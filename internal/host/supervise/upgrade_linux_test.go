@@ -44,7 +44,7 @@ func TestRun_anUpgradeUnderLoadFailsNoPublish(t *testing.T) {
 	t.Logf("%d volumes were published", published.Load())
 }
 
-// publish is what the volume manager does with one volume.
+// publish makes the volume manager's calls for one volume.
 func (h *host) publish(ctx context.Context, id string) error {
 	driver, err := h.manager.Driver("d.example")
 	if err != nil {

@@ -35,8 +35,7 @@ type slowHost struct {
 	busy bool
 }
 
-// Hold returns the hold of a name: the one that is there, or a new one when an
-// earlier one is gone.
+// Hold returns the existing hold of a name, or a new one.
 func (h *slowHost) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswer, error) {
 	h.pause()
 	key := store.Key(request.Namespace, request.Name)
@@ -108,7 +107,7 @@ func (h *slowHost) Release(_ context.Context, request api.ReleaseRequest) error 
 	return nil
 }
 
-// finish unmounts what is released.
+// finish unmounts the released volumes.
 func (h *slowHost) finish(t *testing.T) {
 	t.Helper()
 	h.mu.Lock()

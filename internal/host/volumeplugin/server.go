@@ -2,14 +2,14 @@
 // Podman: the volume plugin protocol of Docker
 // (https://docs.docker.com/engine/extend/plugins_volume/) over a unix socket. A
 // volume is a claim: its name is the claim's, in the namespace default, or
-// NAMESPACE/NAME. Each Mount is a hold of its own, which the store keeps, so that
-// nothing is lost when the host or the container engine is started again.
+// NAMESPACE/NAME. Each Mount is its own hold. The store keeps it, so that restarts of
+// the host and of the container engine lose nothing.
 //
 // An engine that gets an error from Unmount keeps the volume counted as mounted,
 // and never mounts it again. So an Unmount succeeds as soon as the store has the
 // hold's end: the protocol says that the engine does not use the volume any more,
 // not that it is unmounted. The host continues to unmount a busy volume, and the
-// next Mount gets a hold, and a mount point, of its own.
+// next Mount gets a new hold and mount point.
 package volumeplugin
 
 import (
@@ -42,7 +42,7 @@ const (
 	// maximumBody bounds a request.
 	maximumBody = 1 << 20
 	headerLimit = 10 * time.Second
-	// callLimit is below what an engine waits for a Mount, so that it gets the
+	// callLimit is below an engine's time limit for a Mount, so that it gets the
 	// reason: Docker two minutes, Podman PodmanTimeout.
 	callLimit = PodmanTimeout - 10*time.Second
 	// unmountWait is how long an Unmount waits for the volume to be unmounted,
@@ -53,11 +53,11 @@ const (
 	drainLimit = 10 * time.Second
 )
 
-// Host is what the plugin asks of the host; *host.Host does it.
+// Host is the part of *host.Host that the plugin calls.
 type Host interface {
 	Apply(ctx context.Context, files []manifest.File, options api.ApplyOptions) (api.ApplyResult, error)
 	DeleteObject(ctx context.Context, kind store.Kind, key string, options api.DeleteOptions) (api.Deleted, error)
-	// AwaitGone waits until an object is gone. The error says what it waits for.
+	// AwaitGone waits until an object is gone. The error says why it is not.
 	AwaitGone(ctx context.Context, kind store.Kind, key string, uid types.UID) error
 	Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswer, error)
 	Release(ctx context.Context, request api.ReleaseRequest) error
@@ -142,18 +142,21 @@ func decode(w http.ResponseWriter, r *http.Request) (asked request, err error) {
 	return asked, err
 }
 
-func (p *Plugin) reply(ctx context.Context, w http.ResponseWriter, path string, asked request, answered answer, err error) {
+func (p *Plugin) reply(
+	ctx context.Context, w http.ResponseWriter, path string, asked request, answered answer, err error,
+) {
 	w.Header().Set("Content-Type", contentType)
 	if err != nil {
 		level := slog.LevelWarn
 		if errors.Is(err, errNoVolume) {
 			level = slog.LevelDebug // engines ask for a volume before they create it
 		}
-		p.Logger.Log(ctx, level, "a call of the volume plugin failed", "call", path, "volume", asked.Name, "id", asked.ID, "error", err)
+		p.Logger.Log(ctx, level, "a call of the volume plugin failed", "call", path, "volume", asked.Name,
+			"id", asked.ID, "error", err)
 		answered = answer{Err: err.Error()}
 		w.WriteHeader(http.StatusInternalServerError)
 	}
-	_ = json.NewEncoder(w).Encode(answered) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(answered) // the client may be gone
 }
 
 // Serve answers until the context ends, and then lets calls in flight end.
@@ -161,8 +164,9 @@ func (p *Plugin) Serve(ctx context.Context, listener net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
-		Handler: p.Handler(), ReadHeaderTimeout: headerLimit, BaseContext: func(net.Listener) context.Context { return base },
-		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
+		Handler: p.Handler(), ReadHeaderTimeout: headerLimit,
+		BaseContext: func(net.Listener) context.Context { return base },
+		ErrorLog:    slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -175,7 +179,7 @@ func (p *Plugin) Serve(ctx context.Context, listener net.Listener) error {
 	defer stop()
 	err := server.Shutdown(drain)
 	cancel()
-	_ = server.Close() // what did not end within the limit
+	_ = server.Close() // ends the calls that exceed the limit
 	<-ended            //nolint:errcheck // it is that the server was shut down
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 		return nil

@@ -71,8 +71,8 @@ func (p *Plugin) stored(namespace, name string) (pvc *corev1.PersistentVolumeCla
 	return pvc, err
 }
 
-// findStaying waits until a claim of that name which is being deleted is gone, as
-// it is after Remove, and returns the one that stays; nil if there is none.
+// findStaying returns the claim of that name, nil without one. It first waits until one
+// that is being deleted, as after Remove, is gone.
 func (p *Plugin) findStaying(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	kind, _ := store.KindOf("persistentvolumeclaims")
 	for {
@@ -87,8 +87,7 @@ func (p *Plugin) findStaying(ctx context.Context, namespace, name string) (*core
 	}
 }
 
-// create makes a claim. One that is there is used as it is, if nothing else is
-// asked for.
+// create makes a claim. An existing one is used if the options match it.
 func (p *Plugin) create(ctx context.Context, asked request) (answer, error) {
 	namespace, name, err := keyOf(asked.Name)
 	if err != nil {
@@ -139,7 +138,8 @@ func (p *Plugin) checkClass(named *string) error {
 	if named != nil {
 		return fmt.Errorf("option class=%q: no StorageClass has that name; %s", *named, there)
 	}
-	return fmt.Errorf("option class is missing, and no StorageClass is the default one (annotation %s: \"true\"); %s", manifest.DefaultClassAnnotation, there)
+	return fmt.Errorf("option class is missing, and no StorageClass is the default one (annotation %s: \"true\"); %s",
+		manifest.DefaultClassAnnotation, there)
 }
 
 func claimOf(namespace, name string, options map[string]string) (*corev1.PersistentVolumeClaim, error) {
@@ -178,9 +178,11 @@ func claimOf(namespace, name string, options map[string]string) (*corev1.Persist
 func sameClaim(there, desired *corev1.PersistentVolumeClaim, options map[string]string) error {
 	has, wants := there.Spec.Resources.Requests[corev1.ResourceStorage], desired.Spec.Resources.Requests[corev1.ResourceStorage]
 	if _, given := options["size"]; given && has.Cmp(wants) != 0 {
-		return fmt.Errorf("claim %s is there already, with the size %s: to change it, use 'holdfast apply'", store.KeyOf(there), has.String())
+		return fmt.Errorf("claim %s is there already, with the size %s: to change it, use 'holdfast apply'",
+			store.KeyOf(there), has.String())
 	}
-	if class := desired.Spec.StorageClassName; class != nil && (there.Spec.StorageClassName == nil || *there.Spec.StorageClassName != *class) {
+	if class := desired.Spec.StorageClassName; class != nil &&
+		(there.Spec.StorageClassName == nil || *there.Spec.StorageClassName != *class) {
 		return fmt.Errorf("claim %s is there already, and not of class %s", store.KeyOf(there), *class)
 	}
 	return nil
@@ -195,7 +197,7 @@ func (p *Plugin) remove(ctx context.Context, asked request) (answer, error) {
 	}
 	pvc, err := p.find(namespace, name)
 	if err != nil || pvc == nil {
-		return answer{}, err // gone is what was asked for
+		return answer{}, err // already removed
 	}
 	key := store.KeyOf(pvc)
 	switch pvc.Annotations[createdAnnotation] {
@@ -249,8 +251,8 @@ func holdName(volume, id string) string {
 	return holdPrefix + hex.EncodeToString(sum[:10])
 }
 
-// holdsOf are the holds of one Mount: those that are in use, of which there is at
-// most one unless an earlier version made more, and the first name that is free.
+// holdsOf returns the holds of one Mount that are in use, at most one unless an earlier
+// version made more, and the first free name.
 func (p *Plugin) holdsOf(namespace string, asked request) (current []string, free string, err error) {
 	first, taken := holdName(asked.Name, asked.ID), map[string]bool{}
 	err = p.Store.View(func(tx *store.Tx) error {
@@ -296,7 +298,8 @@ func (p *Plugin) mount(ctx context.Context, asked request) (answer, error) {
 	}
 	mount := held.Volumes["volume"]
 	if mount.Block {
-		err := fmt.Errorf("claim %s is a block device (volumeMode: Block), which a container engine cannot mount", store.Key(namespace, name))
+		err := fmt.Errorf("claim %s is a block device (volumeMode: Block), which a container engine cannot mount",
+			store.Key(namespace, name))
 		return answer{}, errors.Join(err, p.release(ctx, namespace, asked))
 	}
 	return answer{Mountpoint: mount.Path}, nil
@@ -321,7 +324,8 @@ func (p *Plugin) release(ctx context.Context, namespace string, asked request) e
 		switch {
 		case errors.Is(err, api.ErrNotFound):
 		case errors.Is(err, api.ErrReleasing):
-			p.Logger.Warn("a volume that a container engine does not use any more is not unmounted yet; the host continues", "volume", asked.Name, "id", asked.ID, "error", err)
+			p.Logger.Warn("a volume that a container engine does not use any more is not unmounted yet; the host continues",
+				"volume", asked.Name, "id", asked.ID, "error", err)
 		default:
 			failures = append(failures, err)
 		}
@@ -344,16 +348,16 @@ func (p *Plugin) unmount(ctx context.Context, asked request) (answer, error) {
 }
 
 func (p *Plugin) path(_ context.Context, asked request) (answer, error) {
-	found, err := p.look(asked.Name)
+	found, err := p.show(asked.Name)
 	return answer{Mountpoint: found.Mountpoint}, err
 }
 
 func (p *Plugin) get(_ context.Context, asked request) (answer, error) {
-	found, err := p.look(asked.Name)
+	found, err := p.show(asked.Name)
 	return answer{Volume: &found}, err
 }
 
-func (p *Plugin) look(name string) (volume, error) {
+func (p *Plugin) show(name string) (volume, error) {
 	namespace, claim, err := keyOf(name)
 	if err != nil {
 		return volume{}, err
@@ -379,7 +383,8 @@ func (p *Plugin) describe(pvc *corev1.PersistentVolumeClaim) (volume, error) {
 	err := p.Store.View(func(tx *store.Tx) error {
 		all, err := tx.Pods().All()
 		for _, pod := range all {
-			if pod.Namespace == pvc.Namespace && strings.HasPrefix(pod.Name, holdPrefix) && pod.DeletionTimestamp == nil && uses(pod, pvc.Name) {
+			if pod.Namespace == pvc.Namespace && strings.HasPrefix(pod.Name, holdPrefix) && pod.DeletionTimestamp == nil &&
+				uses(pod, pvc.Name) {
 				holds = append(holds, pod.Name)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
-// LogFile is the path of an attempt's log, and of what was put aside of it.
+// LogFile is the path of an attempt's log, or of its rotated part.
 func (s Shim) LogFile(attempt int) (current, aside string) {
 	name := filepath.Join(s.Logs, strconv.Itoa(attempt))
 	return name + inside.LogSuffix, name + inside.AsideSuffix

@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
-// Last reads what the container's state says, and changes nothing. It is the
-// zero State if the container never ran.
+// Last reads the container's recorded state; the zero State if the container never ran.
 func (s Shim) Last() (State, error) {
 	root, err := os.OpenRoot(s.State)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +150,7 @@ func (r *logReader) Read(into []byte) (int, error) {
 
 // fill reads the next line, of this file or of the next, or waits for one.
 func (r *logReader) fill() error {
-	over := !r.follow || r.ended() // asked before the read: what comes later is not missed
+	last := !r.follow || r.ended() // asked before the read: what comes later is not missed
 	got, err := r.line()
 	if err != nil || got {
 		return err
@@ -160,7 +159,7 @@ func (r *logReader) fill() error {
 	if err != nil || moved {
 		return err
 	}
-	if over {
+	if last {
 		return io.EOF
 	}
 	select {
@@ -221,7 +220,7 @@ func (r *logReader) moveOn() (bool, error) {
 		if got, err := r.line(); err != nil || got {
 			return got, err
 		}
-		// This file went for good if another is aside: that one comes before.
+		// If the rotated file is another one, this file was removed: the other comes first.
 		if older, err := os.Stat(aside); err == nil && !os.SameFile(open, older) {
 			return true, r.use(aside)
 		}

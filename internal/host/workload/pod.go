@@ -24,8 +24,8 @@ type Volume struct {
 	ReadOnly bool
 }
 
-// Pod is what is run for a pod: the init containers one after another, then the
-// others at once.
+// Pod lists the containers of a pod: the init containers run one after another, then
+// the others at once.
 type Pod struct {
 	Init, Main []Container
 }
@@ -79,7 +79,7 @@ func FromContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Conta
 		return wrap(err)
 	}
 	if len(c.Command) == 0 {
-		return wrap(errors.New("command: needed here, because the image, which has one of its own, is not used"))
+		return wrap(errors.New("command: needed here, because the image and its command are not used"))
 	}
 	for _, word := range append(append([]string{}, c.Command...), c.Args...) {
 		container.Command = append(container.Command, expand(word, values))
@@ -148,7 +148,9 @@ func isSet(shared, own *bool) bool {
 
 // setEnvironment returns the variables for expansion. Nothing of the caller's
 // own environment is passed on, as in a container.
-func setEnvironment(c *Container, pod *corev1.Pod, source *corev1.Container, sources Sources) (map[string]string, error) {
+func setEnvironment(
+	c *Container, pod *corev1.Pod, source *corev1.Container, sources Sources,
+) (map[string]string, error) {
 	home := "/"
 	if c.UID == 0 {
 		home = "/root"

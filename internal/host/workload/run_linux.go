@@ -47,7 +47,8 @@ func Run(ctx context.Context, container Container, streams Streams, signals <-ch
 	}
 	files.closeChildEnds()
 	if err := json.NewEncoder(files.spec).Encode(container); err != nil {
-		err = errors.Join(fmt.Errorf("container %q: hand over what to run: %w", container.Name, err), command.Process.Kill())
+		err = errors.Join(fmt.Errorf("container %q: send the container's order: %w", container.Name, err),
+			command.Process.Kill())
 		<-outcome
 		return 0, err
 	}
@@ -79,7 +80,9 @@ func (r result) code(name string) (int, error) {
 }
 
 // supervise passes signals on until the child ends.
-func supervise(ctx context.Context, child *os.Process, grace time.Duration, signals <-chan os.Signal, outcome <-chan result) result {
+func supervise(
+	ctx context.Context, child *os.Process, grace time.Duration, signals <-chan os.Signal, outcome <-chan result,
+) result {
 	var deadline <-chan time.Time
 	done := ctx.Done()
 	terminating := false
@@ -133,7 +136,7 @@ type pipes struct {
 
 func prepare(container Container, streams Streams) (*exec.Cmd, *pipes, error) {
 	if len(container.Command) == 0 {
-		return nil, nil, errors.New("there is no command to run")
+		return nil, nil, errors.New("no command is given")
 	}
 	files, err := newPipes()
 	if err != nil {
@@ -154,7 +157,7 @@ func prepare(container Container, streams Streams) (*exec.Cmd, *pipes, error) {
 		// In the new process namespace the child is init: when it is killed, the
 		// kernel kills everything it started (pid_namespaces(7)).
 		Pdeathsig: syscall.SIGKILL,
-		// A session of its own: the terminal's Ctrl-C reaches the parent only,
+		// Its own session: the terminal's Ctrl-C reaches the parent only,
 		// which passes it on once.
 		Setsid: !container.Terminal,
 	}

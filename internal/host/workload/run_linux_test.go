@@ -164,7 +164,7 @@ func TestRun_refusesAMountPathBehindALinkInAVolume(t *testing.T) {
 	}
 }
 
-// A link on the way leads out of the volume: nothing is made where it leads.
+// A link on the way leads out of the volume: its target must not change.
 func TestRun_makesNothingBehindALinkInAVolume(t *testing.T) {
 	volume, outside := t.TempDir(), t.TempDir()
 	if err := os.Symlink(".."+outside, filepath.Join(volume, "a")); err != nil {
@@ -185,8 +185,8 @@ func TestRun_makesNothingBehindALinkInAVolume(t *testing.T) {
 	}
 }
 
-// Who may write above a mount path leads it elsewhere, between any two steps:
-// nothing is made there.
+// A user who may write above a mount path replaces it with a link, between any two
+// steps: the link's target must not change.
 func TestRun_makesNothingWhereAPathIsLedMeanwhile(t *testing.T) {
 	needRoot(t)
 	above, outside := t.TempDir(), t.TempDir()
@@ -349,8 +349,8 @@ func (n *notifying) Write(data []byte) (int, error) {
 	return n.buffer.Write(data)
 }
 
-// TestRun_nothingOutlivesTheParent kills a process in the middle of Run, and
-// looks for what the workload left in the background.
+// TestRun_nothingOutlivesTheParent kills a process in the middle of Run, and searches
+// for background processes of the workload.
 func TestRun_nothingOutlivesTheParent(t *testing.T) {
 	needRoot(t)
 	if nap := os.Getenv("WORKLOAD_PARENT"); nap != "" {
@@ -385,7 +385,7 @@ func TestRun_nothingOutlivesTheParent(t *testing.T) {
 }
 
 func TestRun_commandInheritsNothingButItsStreams(t *testing.T) {
-	fd, err := unix.Open(os.DevNull, unix.O_RDONLY, 0) // without O_CLOEXEC, as what a shell hands on
+	fd, err := unix.Open(os.DevNull, unix.O_RDONLY, 0) // without O_CLOEXEC, as inherited from a shell
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,8 +395,8 @@ func TestRun_commandInheritsNothingButItsStreams(t *testing.T) {
 	}
 }
 
-// A mount in memory is the container's alone: what is in it is on no filesystem
-// of the machine.
+// A mount in memory is the container's alone: its files are on no filesystem of the
+// machine.
 func TestRun_showsFilesInMemory(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "secret")
 	files := []File{{Path: "a/b", Data: []byte("hunter2"), Mode: 0o440, GID: 7}, {Path: "c", Mode: 0o644}}

@@ -26,13 +26,14 @@ func (e *MissingSecretError) Error() string {
 	if e.Key == "" {
 		return fmt.Sprintf("there is no Secret %s in namespace %s: make it with 'holdfast apply'", e.Name, e.Namespace)
 	}
-	return fmt.Sprintf("Secret %s in namespace %s has no key %q: add it, or correct the reference", e.Name, e.Namespace, e.Key)
+	return fmt.Sprintf("Secret %s in namespace %s has no key %q: add it, or correct the reference", e.Name,
+		e.Namespace, e.Key)
 }
 
 // The modes of a secret volume's files.
 const (
 	defaultSecretMode = 0o644
-	// groupReads is what the kubelet adds for the fsGroup of a read-only volume.
+	// groupReads are the bits that the kubelet adds for the fsGroup of a read-only volume.
 	groupReads = 0o440
 )
 
@@ -74,8 +75,8 @@ func (s Secrets) value(namespace string, from *corev1.SecretKeySelector) (string
 	return string(value), found, checkVariable(from.Name, from.Key, value)
 }
 
-// checkVariable refuses what an environment cannot carry as it is. The kernel ends
-// a variable at a zero byte (execve(2)), and the container's spec and the CRI of
+// checkVariable refuses variables that an environment cannot hold unchanged. The kernel
+// ends a variable at a zero byte (execve(2)), and the container's spec and the CRI of
 // Kubernetes carry text: other bytes would be replaced without a word, and two
 // different keys could become one.
 func checkVariable(secret, key string, value []byte) error {
@@ -86,7 +87,9 @@ func checkVariable(secret, key string, value []byte) error {
 }
 
 // variables are a container's envFrom in order; a later source wins.
-func (s Secrets) variables(namespace string, sources []corev1.EnvFromSource) (names []string, values map[string]string, err error) {
+func (s Secrets) variables(
+	namespace string, sources []corev1.EnvFromSource,
+) (names []string, values map[string]string, err error) {
 	values = map[string]string{}
 	for i, source := range sources {
 		if source.SecretRef == nil {

@@ -9,10 +9,9 @@ import (
 )
 
 // A shim runs one container and outlives the host. It is init of the
-// container's own process namespace, so that whatever way it ends, everything
-// that the container ever started ends with it (pid_namespaces(7)); a cgroup
-// would add nothing to that. It writes the output into log files and the
-// container's end into a state file.
+// container's own process namespace, so that each process of the container ends with it
+// (pid_namespaces(7)); a cgroup is not needed for that. It writes the output into log
+// files and the container's end into a state file.
 //
 // The shim keeps a lock (flock(2)) on a file next to the state as long as it lives.
 // The host acquires it, records that an attempt starts, and passes the locked
@@ -21,7 +20,7 @@ import (
 
 // The words of package inside.
 type (
-	// State is what is known of a container.
+	// State is the recorded state of a container.
 	State = inside.State
 	// Ended is how an attempt to run a container ended.
 	Ended = inside.Ended

@@ -93,7 +93,7 @@ func (s Shim) Start(container Container, pause time.Duration) (State, *Process, 
 		return State{}, nil, fmt.Errorf("container %q: %w", container.Name, err)
 	}
 	if len(container.Command) == 0 {
-		return fail(errors.New("there is no command to run"))
+		return fail(errors.New("no command is given"))
 	}
 	if err := s.makeDirectories(); err != nil {
 		return fail(err)
@@ -147,7 +147,8 @@ func (p *Process) abandon(root *os.Root) error {
 	if err != nil || len(words) == 0 {
 		words = []byte("no reason is known")
 	}
-	return errors.Join(fmt.Errorf("its shim could not start it: %s", strings.TrimSpace(string(words[:min(len(words), 1<<10)]))), failed)
+	return errors.Join(fmt.Errorf("its shim could not start it: %s",
+		strings.TrimSpace(string(words[:min(len(words), 1<<10)]))), failed)
 }
 
 // end kills the shim and waits up to endLimit for its end.
@@ -234,7 +235,7 @@ func (s Shim) handOver(files *pipes, container Container) error {
 		return fmt.Errorf("its shim did not start it within %s: a filesystem of this machine may not answer", limit)
 	}
 	if err != nil {
-		return fmt.Errorf("hand over what to run: %w", err)
+		return fmt.Errorf("send the container's order: %w", err)
 	}
 	return nil
 }
@@ -242,8 +243,8 @@ func (s Shim) handOver(files *pipes, container Container) error {
 // firstOther is the first descriptor after the standard ones.
 const firstOther = 3
 
-// fork starts this program as a shim with the files as its descriptors. The
-// process is known by a descriptor of its own from its birth on.
+// fork starts this program as a shim with the files as its descriptors. The process has
+// a pidfd from its birth on.
 func fork(files []*os.File) (*Process, error) {
 	var descriptors []uintptr
 	for _, file := range files {

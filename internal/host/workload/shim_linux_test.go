@@ -213,7 +213,7 @@ func TestShim_intentWithoutCommandIsStartedAgain(t *testing.T) {
 	}
 	state, process = start(t, shim, shell(t, "exit 0"))
 	if state.Attempt != 0 {
-		t.Fatalf("attempt %d; nothing was executed before", state.Attempt)
+		t.Fatalf("attempt %d; want the first", state.Attempt)
 	}
 	ended(t, shim, process, ReasonUnknown)
 }
@@ -221,7 +221,7 @@ func TestShim_intentWithoutCommandIsStartedAgain(t *testing.T) {
 // A filesystem of the machine hangs, and the shim waits for it.
 func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 	container := shell(t, "true")
-	container.Env = append(container.Env, "LONG="+strings.Repeat("x", 32<<20)) // large, so that handing it over is slow
+	container.Env = append(container.Env, "LONG="+strings.Repeat("x", 32<<20)) // large, so that handing it done is slow
 	var shim Shim
 	var err error
 	for tries := 0; err == nil; tries++ { // again if the shim was quicker than the loop that must catch it
@@ -230,11 +230,11 @@ func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 		}
 		shim = testShim(t)
 		shim.StartLimit = 5 * time.Second
-		over, stopped := make(chan struct{}), make(chan struct{})
-		go func() { defer close(stopped); stopChild(over) }()
+		done, stopped := make(chan struct{}), make(chan struct{})
+		go func() { defer close(stopped); stopChild(done) }()
 		var process *Process
 		_, process, err = shim.Start(container, 0)
-		close(over)
+		close(done)
 		<-stopped
 		if err == nil {
 			_ = process.Signal(unix.SIGKILL)
@@ -255,11 +255,11 @@ func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 	ended(t, shim, process, ReasonError)
 }
 
-// stopChild stops the next process that this one starts, unless over is closed before.
-func stopChild(over <-chan struct{}) {
+// stopChild stops the next process that this one starts, unless done is closed before.
+func stopChild(done <-chan struct{}) {
 	for {
 		select {
-		case <-over:
+		case <-done:
 			return
 		default:
 		}

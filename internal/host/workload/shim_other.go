@@ -18,7 +18,8 @@ func (s Shim) Inspect(string) (State, *Process, error) { return State{}, nil, ni
 
 // Start needs Linux.
 func (s Shim) Start(container Container, _ time.Duration) (State, *Process, error) {
-	return State{}, nil, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS, errors.ErrUnsupported)
+	return State{}, nil, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS,
+		errors.ErrUnsupported)
 }
 
 // PID needs Linux.

@@ -1,9 +1,8 @@
 // Package workload runs the containers of a pod as processes of this machine.
 // A container's image is not used: its processes see the machine's own files,
-// in a mount namespace and a process namespace of their own, with the pod's
-// volumes at their mount paths. Nothing is made on the machine's filesystems
-// for that, and nothing that is mounted inside is seen outside. When the
-// process that called Run ends, by whatever way, so does everything it ran.
+// in their own mount and process namespaces, with the pod's volumes at their mount
+// paths. The machine's filesystems are not changed for that, and mounts inside are not
+// visible outside. The containers end with the process that called Run.
 package workload
 
 import (

@@ -42,7 +42,7 @@ func Check(from io.ReaderAt, size int64) error {
 	return c.result()
 }
 
-// use is what a page is for.
+// use is the purpose of a page.
 type use byte
 
 const (
@@ -111,7 +111,7 @@ func (c *checker) reach(p *page) bool {
 	return true
 }
 
-// subtree checks what is below a page. Its keys are at or after from, and before
+// subtree checks the pages below a page. Its keys are at or after from, and before
 // to; nil means unbounded. It returns the last key.
 func (c *checker) subtree(id uint64, from, to []byte) []byte {
 	p, err := c.read(id, c.limit)

@@ -8,7 +8,7 @@
 // and 1 have the metadata of the last two transactions, one of which is always
 // whole. They name the root of a tree of branch and leaf pages, and the list of
 // pages that are free. A leaf has keys with values; a value can be a bucket,
-// which has a tree of its own, or, if small, its one leaf in the value itself.
+// which has its own tree, or, if small, its one leaf in the value itself.
 package pages
 
 import (
@@ -43,7 +43,7 @@ const (
 	manyFree = 0xFFFF
 )
 
-// meta is what one transaction left.
+// meta is the meta page of one transaction.
 type meta struct {
 	pageSize int64
 	root     uint64
@@ -58,7 +58,7 @@ type file struct {
 	from     io.ReaderAt
 	size     int64
 	pageSize int64
-	metas    []meta // those that are whole, the newest first
+	metas    []meta // the whole ones, the newest first
 }
 
 var errNoMeta = errors.New("neither of its two meta pages is whole")
@@ -102,7 +102,8 @@ func (f *file) readMeta(at int64) (meta, error) {
 	order := binary.NativeEndian
 	sum := fnv.New64a()
 	_, _ = sum.Write(body[:checksummed])
-	if order.Uint32(body) != magic || order.Uint32(body[4:]) != version || order.Uint64(body[checksummed:]) != sum.Sum64() {
+	if order.Uint32(body) != magic || order.Uint32(body[4:]) != version ||
+		order.Uint64(body[checksummed:]) != sum.Sum64() {
 		return meta{}, errNoMeta
 	}
 	m := meta{
@@ -133,7 +134,7 @@ func (f *file) guessPageSize() int64 {
 	return best
 }
 
-// page is one page with those that belong to it.
+// page is one page with its overflow pages.
 type page struct {
 	id    uint64
 	flags uint16
@@ -145,7 +146,7 @@ type page struct {
 // within is the number of whole pages that the file has.
 func (f *file) within() uint64 { return uint64(f.size / f.pageSize) } //nolint:gosec // a size is not negative
 
-// read reads a page and what belongs to it, all below the limit.
+// read reads a page and its overflow pages, all below the limit.
 func (f *file) read(id, limit uint64) (*page, error) {
 	limit = min(limit, f.within())
 	if id < 2 || id >= limit {
@@ -157,12 +158,13 @@ func (f *file) read(id, limit uint64) (*page, error) {
 		return nil, fmt.Errorf("page %d: %w", id, err)
 	}
 	order := binary.NativeEndian
-	p := &page{id: id, flags: order.Uint16(data[8:]), count: int(order.Uint16(data[10:])), more: uint64(order.Uint32(data[12:])), data: data}
+	p := &page{id: id, flags: order.Uint16(data[8:]), count: int(order.Uint16(data[10:])),
+		more: uint64(order.Uint32(data[12:])), data: data}
 	if own := order.Uint64(data); own != id {
 		return nil, fmt.Errorf("page %d: its header has the number %d", id, own)
 	}
 	if p.more >= limit-id {
-		return nil, fmt.Errorf("page %d: it is followed by %d pages of its own, beyond the end", id, p.more)
+		return nil, fmt.Errorf("page %d: its %d overflow pages end beyond the file", id, p.more)
 	}
 	if p.more > 0 {
 		p.data = make([]byte, int64(p.more+1)*f.pageSize) //nolint:gosec // within the file

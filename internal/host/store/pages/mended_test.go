@@ -6,7 +6,7 @@ import (
 	"hash/fnv"
 )
 
-// mended is a file whose meta pages have the right sums, whatever they say.
+// mended is a file whose meta pages have the right sums for any content.
 func mended(data []byte) []byte {
 	data = bytes.Clone(data)
 	for _, at := range []int{headerSize, 1024 + headerSize} {

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// written is a file after random transactions, and what is in it by bucket.
+// written is a file after random transactions, and its content by bucket.
 func written(t testing.TB, random *rand.Rand, options bbolt.Options, transactions int) ([]byte, map[string]map[string]string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
@@ -44,8 +44,8 @@ func written(t testing.TB, random *rand.Rand, options bbolt.Options, transaction
 	return data, content
 }
 
-// change does what a transaction may do: buckets, one within another, small and
-// large values, deletions.
+// change makes random changes: buckets, one within another, small and large values,
+// deletions.
 func change(tx *bbolt.Tx, random *rand.Rand, content map[string]map[string]string) error {
 	name := fmt.Sprintf("bucket%d", random.IntN(6))
 	bucket, err := tx.CreateBucketIfNotExists([]byte(name))
@@ -110,7 +110,8 @@ func TestCheck_agreesWithBboltOnWhatItWrote(t *testing.T) {
 	}
 }
 
-// compare looks for what is not as it was written, or, if complete is required, is missing.
+// compare finds records that differ from the written ones, or, if complete is required,
+// are missing.
 func compare(t *testing.T, left *Salvaged, content map[string]map[string]string, all bool) (found int) {
 	t.Helper()
 	reached := map[string]bool{}
@@ -121,7 +122,7 @@ func compare(t *testing.T, left *Salvaged, content map[string]map[string]string,
 		if want, ok := content[record.Bucket][string(record.Key)]; ok && want == string(record.Value) {
 			reached[record.Bucket+"/"+string(record.Key)] = true
 		} else if all {
-			t.Fatalf("%s/%s is not what was written", record.Bucket, record.Key)
+			t.Fatalf("%s/%s differs from the written one", record.Bucket, record.Key)
 		}
 	}
 	want := 0
@@ -134,8 +135,8 @@ func compare(t *testing.T, left *Salvaged, content map[string]map[string]string,
 	return len(reached)
 }
 
-// Damage to a file, and what is said of it: when nothing, bbolt, which faults
-// over damage, has nothing to say either.
+// Each damage to a file is reported. A file without a report must also pass bbolt,
+// which faults over damage.
 func TestCheck_isAsStrictAsBbolt(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 1))
 	fine := 0
@@ -214,7 +215,7 @@ func TestSalvage_findsTheLeavesOfALostBranch(t *testing.T) {
 		}
 	}
 	if err := Check(bytes.NewReader(data), int64(len(data))); err == nil {
-		t.Fatal("without its branches nothing is said of it")
+		t.Fatal("missing branches are not reported")
 	}
 	left := Salvage(bytes.NewReader(data), int64(len(data)))
 	got := map[string]bool{}
@@ -252,8 +253,8 @@ func TestSalvage_withoutMetaPagesEverythingIsUnsure(t *testing.T) {
 	}
 }
 
-// FuzzFile changes a file anywhere, and mends the sums of its meta pages now and
-// then so that what is behind them is reached, too.
+// FuzzFile changes a file anywhere, and sometimes mends the sums of its meta pages, to
+// reach the checks behind them.
 func FuzzFile(f *testing.F) {
 	data, _ := written(f, rand.New(rand.NewPCG(5, 1)), bbolt.Options{PageSize: 1024}, 12)
 	f.Add([]byte{}, uint32(0), uint16(0))

@@ -31,24 +31,25 @@ type Record struct {
 	Standing   Standing
 }
 
-// Salvaged is what is left of a file.
+// Salvaged has the records that were read from a file.
 type Salvaged struct {
 	Records []Record
-	// Whole are the buckets at the top of which nothing is missing: for these,
+	// Whole are the complete buckets at the top: for these,
 	// there are records with the standing Reached only.
 	Whole map[string]bool
 	// Sequences are the buckets' numbers, as far as they are known.
 	Sequences map[string]uint64
-	// Problems are what could not be read.
+	// Problems lists the pages that could not be read.
 	Problems []error
 }
 
-// Salvage reads what can be read of a damaged file: what the trees lead to, and
-// the leaves of branches that are lost. Buckets within buckets are not looked
-// for. It never fails: of a file of other content, there is nothing.
+// Salvage reads the intact pages of a damaged file: those in the trees, and the leaves
+// of lost branches. Buckets within buckets are not looked for. It never fails: of a
+// file of other content, there is nothing.
 func Salvage(from io.ReaderAt, size int64) *Salvaged {
 	f, err := open(from, size)
-	s := &salvage{file: f, limit: f.within(), state: map[uint64]use{}, Salvaged: Salvaged{Whole: map[string]bool{}, Sequences: map[string]uint64{}}}
+	s := &salvage{file: f, limit: f.within(), state: map[uint64]use{}, Salvaged: Salvaged{Whole: map[string]bool{},
+		Sequences: map[string]uint64{}}}
 	if err != nil {
 		s.note(err)
 	}
@@ -81,7 +82,7 @@ func (s *salvage) note(problem error) {
 	}
 }
 
-// skipFree notes what was free in the last transaction.
+// skipFree notes the pages that were free in the last transaction.
 func (s *salvage) skipFree(m meta) Standing {
 	ids, list, err := s.free(m)
 	if err != nil {
@@ -145,7 +146,8 @@ func (s *salvage) take(p *page, e element, standing Standing, seen map[uint64]bo
 }
 
 func (s *salvage) keep(bucket string, e element, standing Standing) {
-	s.Records = append(s.Records, Record{Bucket: bucket, Key: bytes.Clone(e.key), Value: bytes.Clone(e.value), Standing: standing})
+	s.Records = append(s.Records, Record{Bucket: bucket, Key: bytes.Clone(e.key), Value: bytes.Clone(e.value),
+		Standing: standing})
 }
 
 // walk visits the entries of all leaves below a page. It reports whether all could

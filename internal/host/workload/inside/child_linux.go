@@ -33,7 +33,8 @@ func Child() int {
 	// that the parent inherited.
 	unix.CloseOnExec(SpecDescriptor)
 	unix.CloseOnExec(StatusDescriptor)
-	_ = unix.CloseRange(SpecDescriptor, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // a kernel before 5.11 makes no view either
+	_ = unix.CloseRange(SpecDescriptor, math.MaxInt32,
+		unix.CLOSE_RANGE_CLOEXEC) // a kernel before 5.11 makes no view either
 	spec := os.NewFile(SpecDescriptor, "spec")
 	status := os.NewFile(StatusDescriptor, "status")
 	if spec == nil || status == nil || os.Getpid() != 1 {
@@ -52,7 +53,7 @@ func runChild(spec, status *os.File) (int, error) {
 	var order Order
 	decoder := json.NewDecoder(spec)
 	if err := decoder.Decode(&order); err != nil {
-		return 0, fmt.Errorf("read what to run: %w", err)
+		return 0, fmt.Errorf("read the container's order: %w", err)
 	}
 	if order.Shim != nil {
 		err := runShim(order, status)
@@ -192,8 +193,8 @@ func lookPath(container Container) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
 }
 
-// reportStart turns a command that cannot be executed into what a shell would
-// answer; the machine has other programs than the image would.
+// reportStart answers as a shell for a command that cannot be executed; the machine has
+// other programs than the image.
 func reportStart(container Container, stderr io.Writer, err error) (int, error) {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):

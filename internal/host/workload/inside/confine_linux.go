@@ -80,14 +80,14 @@ func (v view) cover(paths []string) (covers []*os.File, err error) {
 	}
 	defer func() { _ = root.Close() }()
 	for _, path := range paths {
-		over, err := openBeneath(int(root.Fd()), strings.TrimPrefix(path, "/"))
+		target, err := openBeneath(int(root.Fd()), strings.TrimPrefix(path, "/"))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			continue // within another one, or below something else that is mounted
 		}
 		if err != nil {
 			return nil, fmt.Errorf("hide %s: %w", path, err)
 		}
-		cover, err := hide(over)
+		cover, err := hide(target)
 		if err != nil {
 			return nil, fmt.Errorf("hide %s: %w", path, err)
 		}
@@ -97,18 +97,19 @@ func (v view) cover(paths []string) (covers []*os.File, err error) {
 }
 
 // hide mounts an empty directory, or, over a file, an empty file.
-func hide(over *os.File) (*os.File, error) {
-	defer func() { _ = over.Close() }()
+func hide(target *os.File) (*os.File, error) {
+	defer func() { _ = target.Close() }()
 	var stat unix.Stat_t
-	if err := unix.Fstat(int(over.Fd()), &stat); err != nil {
+	if err := unix.Fstat(int(target.Fd()), &stat); err != nil {
 		return nil, err
 	}
-	cover, err := newMount("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, [][2]string{{"source", "holdfast"}, {"mode", "0555"}})
+	cover, err := newMount("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC,
+		[][2]string{{"source", "holdfast"}, {"mode", "0555"}})
 	if err != nil {
 		return nil, err
 	}
 	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return cover, attach(cover, over)
+		return cover, attach(cover, target)
 	}
 	defer func() { _ = cover.Close() }()
 	if err := makePoint(int(cover.Fd()), "empty", true); err != nil {
@@ -118,8 +119,8 @@ func hide(over *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := os.NewFile(uintptr(tree), over.Name())
-	return file, attach(file, over)
+	file := os.NewFile(uintptr(tree), target.Name())
+	return file, attach(file, target)
 }
 
 // seal makes the covers read-only. What is mounted in them stays as it is.
@@ -138,7 +139,8 @@ func seal(covers []*os.File) error {
 // no disk.
 func isStandardDevice(name string) bool {
 	return slices.Contains([]string{
-		"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue", "fd", "stdin", "stdout", "stderr", "log",
+		"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue", "fd", "stdin",
+		"stdout", "stderr", "log",
 	}, name)
 }
 
@@ -147,12 +149,12 @@ func (v view) mountDevices(directory int, name string) error {
 	if err := unix.Mkdirat(directory, name, 0o755); err != nil {
 		return err
 	}
-	over, err := openBeneath(directory, name)
+	target, err := openBeneath(directory, name)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = over.Close() }()
-	devices, err := v.mirror("/dev", over)
+	defer func() { _ = target.Close() }()
+	devices, err := v.mirror("/dev", target)
 	if err != nil {
 		return err
 	}
@@ -164,7 +166,8 @@ func mountTerminals(directory int, name string) error {
 	if err := unix.Mkdirat(directory, name, 0o755); err != nil {
 		return err
 	}
-	terminals, err := newMount("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, [][2]string{{"source", "devpts"}, {"ptmxmode", "0666"}, {"mode", "0620"}})
+	terminals, err := newMount("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
+		[][2]string{{"source", "devpts"}, {"ptmxmode", "0666"}, {"mode", "0620"}})
 	if err != nil {
 		return err
 	}
@@ -180,7 +183,8 @@ func (v view) mountProc(directory int, name string) error {
 	if err := unix.Mkdirat(directory, name, 0o555); err != nil {
 		return err
 	}
-	proc, err := newMount("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, [][2]string{{"source", "proc"}})
+	proc, err := newMount("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC,
+		[][2]string{{"source", "proc"}})
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,9 @@
-// Package inside is what runs inside a container's namespaces: init of its
-// processes, which makes the view, starts the command and, of a container that
-// outlives the host, is its shim. It links little on purpose: a program's
-// packages are initialized in the order of their paths (Go specification,
-// "Program initialization"), so that init here comes before most of what the
-// holdfast binary has besides, and a shim has none of that in its memory.
+// Package inside runs inside a container's namespaces, as init of its processes: it
+// makes the view, starts the command and, for a container that outlives the host, is
+// its shim. It imports few packages: a program's packages are initialized in the order
+// of their paths (Go specification, "Program initialization"), so that init here comes
+// before most of what the holdfast binary has besides, and a shim has none of that in
+// its memory.
 package inside
 
 import "time"
@@ -64,7 +64,7 @@ type Container struct {
 	ReadOnlyRoot bool
 	DropAll      bool          // drop every capability that is not kept
 	DropCaps     []string      // names without CAP_
-	KeepCaps     []string      // also those that are not among the default ones
+	KeepCaps     []string      // may exceed the default ones
 	GracePeriod  time.Duration // from the first termination signal to SIGKILL
 	// Direct: the command replaces the process that called Run. It has its standard
 	// input, and signals are passed on to it at once and without a deadline.
@@ -75,6 +75,6 @@ type Container struct {
 	Terminal bool
 }
 
-// confined reports whether the command is kept from the machine's devices and
-// settings, and from what the host hides.
+// confined reports whether the command has no access to the machine's devices and
+// settings, and to the paths that the host hides.
 func (c Container) confined() bool { return !c.Direct && !c.Privileged }

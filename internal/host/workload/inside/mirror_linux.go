@@ -18,15 +18,15 @@ import (
 
 // mirror puts an empty directory over one of the view, and shows in it every
 // entry that the machine's directory has. It returns the new one.
-func (v view) mirror(directory string, over *os.File) (*os.File, error) {
-	mirror, err := v.tryMirror(directory, over)
+func (v view) mirror(directory string, target *os.File) (*os.File, error) {
+	mirror, err := v.tryMirror(directory, target)
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: %w", directory, err)
 	}
 	return mirror, nil
 }
 
-func (v view) tryMirror(directory string, over *os.File) (_ *os.File, err error) {
+func (v view) tryMirror(directory string, target *os.File) (_ *os.File, err error) {
 	source, err := openPath(directory)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (v view) tryMirror(directory string, over *os.File) (_ *os.File, err error)
 			_ = mirror.Close()
 		}
 	}()
-	if err := attach(mirror, over); err != nil {
+	if err := attach(mirror, target); err != nil {
 		return nil, err
 	}
 	if directory == "/" {
@@ -122,9 +122,10 @@ func newMount(kind string, attributes int, options [][2]string) (*os.File, error
 	return os.NewFile(uintptr(mount), kind), nil
 }
 
-// attach mounts what is mounted nowhere yet at an open file or directory.
+// attach mounts a detached tree at an open file or directory.
 func attach(mount, at *os.File) error {
-	return unix.MoveMount(int(mount.Fd()), "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	return unix.MoveMount(int(mount.Fd()), "", int(at.Fd()), "",
+		unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
 func entriesOf(directory *os.File, path string) ([]fs.DirEntry, error) {

@@ -20,10 +20,10 @@ func capabilities() []string {
 	}
 }
 
-// isDefault reports whether a container has a capability that nothing adds: those
-// that container runtimes give, without MKNOD, since there is no device cgroup that
-// would bound it. Without SYS_ADMIN nothing in the view can be unmounted, and
-// without DAC_READ_SEARCH no file is opened past it (open_by_handle_at(2)).
+// isDefault reports whether a container has a capability by default: those of container
+// runtimes, without MKNOD, because no device cgroup would bound it. Without SYS_ADMIN
+// nothing in the view can be unmounted, and without DAC_READ_SEARCH no file is opened
+// past it (open_by_handle_at(2)).
 func isDefault(capability string) bool {
 	return slices.Contains([]string{
 		"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "NET_RAW",
@@ -31,7 +31,7 @@ func isDefault(capability string) bool {
 	}, capability)
 }
 
-// restrict removes from this thread what the command must not have. The
+// restrict drops the privileges of this thread that the command must not have. The
 // bounding set limits what an executed program gets, and leaves this thread
 // the right to change the user before.
 func restrict(container Container) error {
@@ -41,12 +41,15 @@ func restrict(container Container) error {
 		}
 	}
 	for number, name := range capabilities() {
-		drop := container.DropAll || container.confined() && !isDefault(name) || slices.ContainsFunc(container.DropCaps, func(c string) bool { return strings.EqualFold(c, name) })
-		keep := slices.ContainsFunc(container.KeepCaps, func(c string) bool { return strings.EqualFold(c, name) || strings.EqualFold(c, "ALL") })
+		drop := container.DropAll || container.confined() && !isDefault(name) ||
+			slices.ContainsFunc(container.DropCaps, func(c string) bool { return strings.EqualFold(c, name) })
+		keep := slices.ContainsFunc(container.KeepCaps,
+			func(c string) bool { return strings.EqualFold(c, name) || strings.EqualFold(c, "ALL") })
 		if !drop || keep {
 			continue
 		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(number), 0, 0, 0); err != nil && err != unix.EINVAL { // EINVAL: an older kernel without it
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(number), 0, 0, 0); err != nil &&
+			err != unix.EINVAL { // EINVAL: an older kernel without it
 			return fmt.Errorf("drop capability %s: %w", name, err)
 		}
 	}

@@ -14,8 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/pidfd"
 )
 
-// drainTimeout is how long output is waited for when nothing is left in the
-// container that could write any.
+// drainTimeout bounds the wait for output after the container's last process ended.
 const drainTimeout = 2 * time.Second
 
 // shim is the side of a shim inside: everything it needs of the machine is open

@@ -35,7 +35,8 @@ func openSource(mount Mount, noDevices bool) (int, error) {
 		return -1, err
 	}
 	defer func() { _ = source.Close() }()
-	tree, err := unix.OpenTree(int(source.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	tree, err := unix.OpenTree(int(source.Fd()), "",
+		unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return -1, fmt.Errorf("take %s: %w", mount.Source, err)
 	}

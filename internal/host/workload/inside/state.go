@@ -42,7 +42,7 @@ const (
 // container runtimes have it.
 const startErrorCode = 128
 
-// LostCode is the exit code of what was killed, or ended unseen.
+// LostCode is the exit code of a container that was killed, or whose end was not observed.
 const LostCode = 137
 
 // Ended is how an attempt to run a container ended.
@@ -55,11 +55,11 @@ type Ended struct {
 	Message           string `json:",omitempty"`
 }
 
-// State is what is known of a container.
+// State is the recorded state of a container.
 type State struct {
 	Version int
 	Phase   ShimPhase
-	// Attempt counts from 0: how often it was started before.
+	// Attempt counts the earlier starts.
 	Attempt int
 	// BootID is of the boot in which the attempt was started.
 	BootID string
@@ -91,13 +91,13 @@ const (
 	LockDescriptor   = 5 // of a shim: its lock, which it has from its birth on
 )
 
-// ShimOrder is what a shim gets in addition to the container.
+// ShimOrder is a shim's part of an Order.
 type ShimOrder struct {
 	State, Logs string
 	LogLimit    int64
 }
 
-// Order is what the child reads: from Run without Shim, from Shim.Start with it.
+// Order is the child's input: from Run without Shim, from Shim.Start with it.
 type Order struct {
 	Container
 	Shim *ShimOrder `json:",omitempty"`

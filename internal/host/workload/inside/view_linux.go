@@ -230,12 +230,12 @@ func (v view) mirrorAll(targets []target) error {
 
 // mirrorBelow mirrors a directory of the machine at the same path of the view.
 func (v view) mirrorBelow(root *os.File, directory string) error {
-	over, err := openBeneath(int(root.Fd()), strings.TrimPrefix(directory, "/"))
+	target, err := openBeneath(int(root.Fd()), strings.TrimPrefix(directory, "/"))
 	if err != nil {
 		return fmt.Errorf("mirror %s: %w", directory, err)
 	}
-	defer func() { _ = over.Close() }()
-	mirror, err := v.mirror(directory, over)
+	defer func() { _ = target.Close() }()
+	mirror, err := v.mirror(directory, target)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package relay
+package client_test
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
-// driver answers what the tests ask.
+// driver answers the tests' calls.
 type driver struct {
 	csi.UnimplementedNodeServer
 	csi.UnimplementedSnapshotMetadataServer
@@ -38,15 +38,15 @@ func (d *driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 }
 
 func (d *driver) NodeUnpublishVolume(
-	context.Context, *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error,
-) {
+	context.Context, *csi.NodeUnpublishVolumeRequest,
+) (*csi.NodeUnpublishVolumeResponse, error) {
 	detailed, _ := status.New(codes.NotFound, "no volume there").WithDetails(wrapperspb.String("detail"))
 	return nil, detailed.Err()
 }
 
 func (d *driver) NodePublishVolume(
-	ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error,
-) {
+	ctx context.Context, r *csi.NodePublishVolumeRequest,
+) (*csi.NodePublishVolumeResponse, error) {
 	if r.GetVolumeId() == "secret" {
 		return nil, status.Error(codes.Unauthenticated, "bad password "+r.GetSecrets()["password"])
 	}
@@ -124,7 +124,7 @@ func between(t *testing.T) (*driver, *grpc.ClientConn, *log) {
 	go func() { _ = server.Serve(behind) }()
 	t.Cleanup(server.Stop)
 	out := &log{}
-	relay, err := New(real, Options{Logger: slog.New(slog.NewTextHandler(out, nil)), Verbose: true})
+	relay, err := csiclient.NewRelay(real, csiclient.RelayOptions{Logger: slog.New(slog.NewTextHandler(out, nil)), Verbose: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestRelay_passesWhatItDoesNotKnow(t *testing.T) {
 }
 
 func TestRelay_withoutADriver(t *testing.T) {
-	relay, err := New(filepath.Join(t.TempDir(), "none.sock"), Options{Logger: slog.New(slog.DiscardHandler)})
+	relay, err := csiclient.NewRelay(filepath.Join(t.TempDir(), "none.sock"), csiclient.RelayOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package onhost
+package cli
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/why"
 )
 
-var _ why.Host = Reader{}
+var _ why.Host = hostReader{}
 
 func TestUnfinished_returnsTheLastStepOfEachVolume(t *testing.T) {
 	at := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)

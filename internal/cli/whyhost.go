@@ -1,5 +1,4 @@
-// Package onhost reads what package why needs from a running host.
-package onhost
+package cli
 
 import (
 	"context"
@@ -12,19 +11,20 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/why"
 )
 
-// Reader reads a host's objects, its journal and the states of its controllers.
-type Reader struct {
+// hostReader is why.Host by a host's objects, its journal and the states of its
+// controllers.
+type hostReader struct {
 	why.REST
 	client *api.Client
 }
 
-// New returns a Reader. The caller closes the client.
-func New(client *api.Client) Reader {
-	return Reader{REST: why.REST{Base: "http://host", Client: &http.Client{Transport: client.Transport()}}, client: client}
+func newHostReader(client *api.Client) hostReader {
+	return hostReader{REST: why.REST{Base: "http://host",
+		Client: &http.Client{Transport: client.Transport()}}, client: client}
 }
 
 // Registered implements why.Host.
-func (r Reader) Registered(ctx context.Context) ([]string, error) {
+func (r hostReader) Registered(ctx context.Context) ([]string, error) {
 	drivers, err := r.client.Drivers(ctx)
 	var names []string
 	for _, driver := range drivers {
@@ -36,7 +36,7 @@ func (r Reader) Registered(ctx context.Context) ([]string, error) {
 }
 
 // Mounts implements why.Host.
-func (r Reader) Mounts(ctx context.Context, pod string) ([]why.Mount, error) {
+func (r hostReader) Mounts(ctx context.Context, pod string) ([]why.Mount, error) {
 	mounts, err := r.client.Mounts(ctx, pod)
 	var found []why.Mount
 	for _, mount := range mounts {
@@ -47,7 +47,7 @@ func (r Reader) Mounts(ctx context.Context, pod string) ([]why.Mount, error) {
 
 // Calls implements why.Host. It returns the steps that failed last or did not end; if
 // there are none, the last errors of the controllers.
-func (r Reader) Calls(ctx context.Context, kind, key string) ([]why.Call, error) {
+func (r hostReader) Calls(ctx context.Context, kind, key string) ([]why.Call, error) {
 	story, err := r.client.Journal(ctx, kind, key)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,8 @@ func (r Reader) Calls(ctx context.Context, kind, key string) ([]why.Call, error)
 		}
 		for _, state := range states {
 			if state.LastError != "" || state.Running {
-				calls = append(calls, why.Call{Step: state.Controller, Error: state.LastError, Attempts: state.Attempts, Running: state.Running, Since: state.Since, Next: state.Next})
+				calls = append(calls, why.Call{Step: state.Controller, Error: state.LastError, Attempts: state.Attempts,
+					Running: state.Running, Since: state.Since, Next: state.Next})
 			}
 		}
 	}

@@ -1,8 +1,4 @@
-// Package relay stands between a caller of CSI and a driver: it hands every
-// call on unchanged, known or not, and logs the request and the answer.
-// Messages pass as bytes, so that fields that this program does not know pass,
-// too; so do metadata, deadlines, cancellation, and errors with their details.
-package relay
+package client
 
 import (
 	"context"
@@ -19,39 +15,40 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
-// maximumMessage in bytes is out of the way of any call: what is too large is
-// for the caller and the driver to say.
-const maximumMessage = 256 << 20
+// relayedMessage in bytes is above the limits of callers and drivers, which reject
+// larger messages themselves.
+const relayedMessage = 256 << 20
 
-// drainTime is how long calls in flight may still run after the end.
-const drainTime = 10 * time.Second
+// relayDrain is how long calls in flight may still run after the end.
+const relayDrain = 10 * time.Second
 
-// Options of a Relay.
-type Options struct {
+// RelayOptions configure a Relay.
+type RelayOptions struct {
 	// Logger gets each call when it ended, errors as warnings.
 	Logger *slog.Logger
-	// Verbose adds requests and answers to the log, without what is secret.
+	// Verbose adds requests and answers to the log, without secrets.
 	Verbose bool
 }
 
-// Relay hands calls to one driver.
+// Relay forwards calls between a caller of CSI and a driver unchanged, also those of
+// unknown methods, and logs the requests and the answers. Messages pass as bytes, so
+// that fields that this program does not know pass, too; so do metadata, deadlines,
+// cancellation, and errors with their details.
 type Relay struct {
-	options Options
+	options RelayOptions
 	target  *grpc.ClientConn
 }
 
-// New makes a relay to a driver's socket. It is connected by the first call.
-func New(endpoint string, options Options) (*Relay, error) {
-	path, err := client.SocketPath(endpoint)
+// NewRelay makes a relay to a driver's socket. It is connected by the first call.
+func NewRelay(endpoint string, options RelayOptions) (*Relay, error) {
+	path, err := SocketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	target, err := client.Connect(path, grpc.WithDefaultCallOptions(
-		grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(maximumMessage), grpc.MaxCallSendMsgSize(maximumMessage)))
+	target, err := Connect(path, grpc.WithDefaultCallOptions(
+		grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(relayedMessage), grpc.MaxCallSendMsgSize(relayedMessage)))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +60,7 @@ func New(endpoint string, options Options) (*Relay, error) {
 func (r *Relay) Serve(ctx context.Context, listener net.Listener) error {
 	server := grpc.NewServer(
 		grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(r.handle),
-		grpc.MaxRecvMsgSize(maximumMessage), grpc.MaxSendMsgSize(maximumMessage),
+		grpc.MaxRecvMsgSize(relayedMessage), grpc.MaxSendMsgSize(relayedMessage),
 	)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -73,7 +70,7 @@ func (r *Relay) Serve(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	late := time.AfterFunc(drainTime, server.Stop)
+	late := time.AfterFunc(relayDrain, server.Stop)
 	defer late.Stop()
 	server.GracefulStop()
 	return nil
@@ -85,7 +82,7 @@ func (r *Relay) handle(_ any, caller grpc.ServerStream) error {
 	if !known {
 		return status.Error(codes.Internal, "the call names no method")
 	}
-	record := newRecord(method, r.options)
+	record := newRelayRecord(method, r.options)
 	ctx, cancel := context.WithCancel(outgoing(caller.Context()))
 	defer cancel()
 	err := r.pass(ctx, method, caller, record)
@@ -93,20 +90,20 @@ func (r *Relay) handle(_ any, caller grpc.ServerStream) error {
 	return err
 }
 
-func (r *Relay) pass(ctx context.Context, method string, caller grpc.ServerStream, record *record) error {
+func (r *Relay) pass(ctx context.Context, method string, caller grpc.ServerStream, record *relayRecord) error {
 	driver, err := r.target.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err != nil {
 		return err
 	}
-	go forward(caller, driver, record)
-	err = back(caller, driver, record)
+	go relayRequests(caller, driver, record)
+	err = relayAnswers(caller, driver, record)
 	caller.SetTrailer(driver.Trailer())
 	return err
 }
 
-// forward hands on what the caller sends. It ends with the call at the latest:
-// its context ends then.
-func forward(caller grpc.ServerStream, driver grpc.ClientStream, record *record) {
+// relayRequests forwards the caller's messages. It ends with the call at the latest, with
+// whose context.
+func relayRequests(caller grpc.ServerStream, driver grpc.ClientStream, record *relayRecord) {
 	for {
 		var message frame
 		if err := caller.RecvMsg(&message); err != nil {
@@ -117,13 +114,13 @@ func forward(caller grpc.ServerStream, driver grpc.ClientStream, record *record)
 		}
 		record.request(message)
 		if driver.SendMsg(&message) != nil {
-			return // back receives the reason
+			return // relayAnswers receives the reason
 		}
 	}
 }
 
-// back hands on what the driver answers; its error is the call's.
-func back(caller grpc.ServerStream, driver grpc.ClientStream, record *record) error {
+// relayAnswers forwards the driver's answers; its error is the call's.
+func relayAnswers(caller grpc.ServerStream, driver grpc.ClientStream, record *relayRecord) error {
 	for first := true; ; first = false {
 		var message frame
 		err := driver.RecvMsg(&message)

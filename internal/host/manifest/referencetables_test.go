@@ -34,7 +34,7 @@ func writeTable(out *strings.Builder, title, version string, table *contract) {
 			parent = ""
 		}
 		last = row.parent
-		fmt.Fprintf(out, "| %s | %s | %s |\n", code(parent), strings.Join(row.fields, ", "), row.here)
+		fmt.Fprintf(out, "| %s | %s | %s |\n", code(parent), strings.Join(row.fields, ", "), row.meaning)
 	}
 	out.WriteString("\n")
 }
@@ -47,24 +47,24 @@ func code(text string) string {
 }
 
 type row struct {
-	parent string
-	fields []string
-	here   string
+	parent  string
+	fields  []string
+	meaning string
 }
 
 // rowsOf has one row for the fields of one parent that share a meaning and a note.
 func rowsOf(table *contract) (rows []row) {
 	for _, path := range parentsFirst(table) {
 		rule := table.rules[path]
-		here := rule.meaning.String()
+		meaning := rule.meaning.String()
 		if rule.note != "" {
-			here += ": " + rule.note
+			meaning += ": " + rule.note
 		}
 		parent, name := cutLast(path)
-		at := slices.IndexFunc(rows, func(r row) bool { return r.parent == parent && r.here == here })
+		at := slices.IndexFunc(rows, func(r row) bool { return r.parent == parent && r.meaning == meaning })
 		if at < 0 {
 			at = len(rows)
-			rows = append(rows, row{parent: parent, here: here})
+			rows = append(rows, row{parent: parent, meaning: meaning})
 		}
 		rows[at].fields = append(rows[at].fields, code(name))
 	}

@@ -1,4 +1,4 @@
-package relay
+package client
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// record is the log record of one call.
-type record struct {
+// relayRecord is the log record of one call.
+type relayRecord struct {
 	method  string
-	options Options
+	options RelayOptions
 	start   time.Time
 	kind    protoreflect.MethodDescriptor // nil for a method that CSI does not have
 
@@ -31,12 +31,12 @@ type record struct {
 	last    frame
 }
 
-func newRecord(method string, options Options) *record {
-	return &record{method: method, options: options, start: time.Now(), kind: kindOf(method)}
+func newRelayRecord(method string, options RelayOptions) *relayRecord {
+	return &relayRecord{method: method, options: options, start: time.Now(), kind: methodOf(method)}
 }
 
-// kindOf finds a method of CSI by its path, /csi.v1.Node/NodePublishVolume.
-func kindOf(path string) protoreflect.MethodDescriptor {
+// methodOf finds a method of CSI by its path, /csi.v1.Node/NodePublishVolume.
+func methodOf(path string) protoreflect.MethodDescriptor {
 	service, name, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	services := csi.File_csi_proto.Services()
 	for i := range services.Len() {
@@ -47,20 +47,20 @@ func kindOf(path string) protoreflect.MethodDescriptor {
 	return nil
 }
 
-func (r *record) request(message frame) {
+func (r *relayRecord) request(message frame) {
 	if r.kind == nil {
 		return
 	}
 	request := dynamicpb.NewMessage(r.kind.Input())
 	if proto.Unmarshal(message, request) != nil {
-		return // the driver says what is wrong with it
+		return // the driver's answer names the fault
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, request)
 }
 
-func (r *record) answer(message frame) {
+func (r *relayRecord) answer(message frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answers++; r.options.Verbose {
@@ -73,7 +73,7 @@ func (r *record) answer(message frame) {
 }
 
 // end logs the call; its error stays as it is for the caller.
-func (r *record) end(ctx context.Context, err error) {
+func (r *relayRecord) end(ctx context.Context, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	level := slog.LevelInfo
@@ -86,7 +86,8 @@ func (r *record) end(ctx context.Context, err error) {
 			attributes = append(attributes, slog.String(label(field), text))
 		}
 	}
-	attributes = append(attributes, slog.Duration("duration", time.Since(r.start)), slog.String("code", codeOf(ctx, err).String()))
+	attributes = append(attributes, slog.Duration("duration", time.Since(r.start)),
+		slog.String("code", codeOf(ctx, err).String()))
 	if err != nil {
 		attributes = append(attributes, slog.String("error", r.clean(status.Convert(err).Message())))
 	}
@@ -96,7 +97,7 @@ func (r *record) end(ctx context.Context, err error) {
 	r.options.Logger.LogAttrs(ctx, level, "call", append(attributes, r.messages(err)...)...)
 }
 
-// codeOf is what the caller sees; a call whose caller left is reported as such.
+// codeOf is the code that the caller gets; a call whose caller left is logged as cancelled.
 func codeOf(ctx context.Context, err error) codes.Code {
 	if err != nil && ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Code()
@@ -108,7 +109,7 @@ func label(field protoreflect.Name) string {
 	return strings.TrimSuffix(string(field), "_id")
 }
 
-func (r *record) name() string {
+func (r *relayRecord) name() string {
 	if r.kind != nil {
 		return string(r.kind.Name())
 	}
@@ -116,7 +117,7 @@ func (r *record) name() string {
 }
 
 // messages are the request and the answer for a verbose log.
-func (r *record) messages(err error) (attributes []slog.Attr) {
+func (r *relayRecord) messages(err error) (attributes []slog.Attr) {
 	if !r.options.Verbose {
 		return nil
 	}
@@ -131,7 +132,7 @@ func (r *record) messages(err error) (attributes []slog.Attr) {
 
 // shown is an answer for the log: of a method that is not known it logs the
 // size alone, since its secret fields are unknown.
-func (r *record) shown(message frame) slog.LogValuer {
+func (r *relayRecord) shown(message frame) slog.LogValuer {
 	if r.kind != nil {
 		answer := dynamicpb.NewMessage(r.kind.Output())
 		if proto.Unmarshal(message, answer) == nil {
@@ -146,14 +147,14 @@ type plain string
 func (p plain) LogValue() slog.Value { return slog.StringValue(string(p)) }
 
 // clean is a driver's message without the secrets it was given.
-func (r *record) clean(text string) string {
+func (r *relayRecord) clean(text string) string {
 	for _, request := range r.asked {
 		text = csimessage.WithoutSecrets(text, csimessage.SecretsOf(request))
 	}
 	return text
 }
 
-func (r *record) text(name protoreflect.Name) string {
+func (r *relayRecord) text(name protoreflect.Name) string {
 	for _, request := range r.asked {
 		message := request.ProtoReflect()
 		field := message.Descriptor().Fields().ByName(name)
