@@ -105,7 +105,7 @@ func gunzip(t *testing.T, data []byte) []byte {
 	return plain
 }
 
-// blobOf finds what a descriptor describes and verifies it.
+// blobOf reads the blob of a descriptor and verifies it.
 func blobOf(t *testing.T, members map[string][]byte, d descriptor) []byte {
 	t.Helper()
 	data, found := members["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]

@@ -108,7 +108,7 @@ func TestBuild_refusesABinaryTheImageCannotRun(t *testing.T) {
 	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for binary, want := range map[string]string{"/usr/sbin/mke2fs": "not static", text: "no ELF file"} {
+	for binary, want := range map[string]string{"/usr/sbin/mke2fs": "not static", text: "not an ELF file"} {
 		_, err := build(options{root: "/", binary: binary, arch: runtime.GOARCH})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q in it", binary, err, want)

@@ -94,8 +94,8 @@ func realImage(t *testing.T) string {
 	return root
 }
 
-// TestImage_runsInAChroot does what the driver does with the programs, each on
-// a file: what they open while running is there too.
+// TestImage_runsInAChroot runs the programs as the driver does, each on a file: the
+// files that they open at run time must be in the image, too.
 func TestImage_runsInAChroot(t *testing.T) {
 	root := realImage(t)
 	if got := inside(t, root, "/holdfast", "version"); strings.TrimSpace(got) == "" {

@@ -4,7 +4,7 @@
 // `podman load` and `skopeo copy oci-archive:…` take it as it is.
 //
 // The image contains the static binary, the programs that holdfast spawns with
-// their shared libraries, and nothing else: no shell, no package manager. The
+// their shared libraries, without a shell and a package manager. The
 // programs are those of a Debian root, by default of the machine it runs on;
 // deploy/image/fetch makes one for another architecture. Equal input gives an
 // equal image, byte for byte.
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// options say what goes into the image and where it goes.
+// options name the contents of the image and the output.
 type options struct {
 	root     string // of the Debian system that the programs are taken from
 	binary   string // holdfast, static

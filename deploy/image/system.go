@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// machine is what an architecture is called by others.
+// machine has the names of an architecture in ELF, Debian and OCI.
 type machine struct {
 	triplet string // of Debian's library directories
 	elf     elf.Machine
@@ -146,12 +146,12 @@ func (s *system) addBinary(t *tree, name string) error {
 	return nil
 }
 
-// needs are the files that the loader maps for an ELF file. It is read here
-// instead of asked of ldd(1), which executes what it is given.
+// needs are the files that the loader maps for an ELF file. They are read here, because
+// ldd(1) executes the file.
 func (s *system) needs(name string, data []byte) ([]string, error) {
 	file, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
-		return nil, fmt.Errorf("%s is no ELF file (a script would need a shell): %w", name, err)
+		return nil, fmt.Errorf("%s is not an ELF file (a script would need a shell): %w", name, err)
 	}
 	if file.Machine != s.machine.elf {
 		return nil, fmt.Errorf("%s is for %v; wanted %v", name, file.Machine, s.machine.elf)
@@ -226,7 +226,7 @@ func checkStatic(name string, data []byte, arch string) error {
 	file, err := elf.NewFile(bytes.NewReader(data))
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s is no ELF file: %w", name, err)
+		return fmt.Errorf("%s is not an ELF file: %w", name, err)
 	case file.Machine != m.elf:
 		return fmt.Errorf("%s is for %v; wanted %v: build it with GOOS=linux GOARCH=%s", name, file.Machine, m.elf, arch)
 	case interpreterOf(file) != "":

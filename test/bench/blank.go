@@ -44,7 +44,7 @@ func measureBlank(ctx context.Context, s settings) ([]row, error) {
 	}
 	return []row{
 		line(fmt.Sprintf("damaged and foreign images that would be formatted, of %d; local, proven blank", len(all.Images)), counts.proven),
-		line("the same by the sample of a disk of its own, as with ebs", counts.sampled),
+		line("the same by the sample of a whole disk, as with ebs", counts.sampled),
 	}, os.RemoveAll(dir)
 }
 

@@ -30,7 +30,7 @@ type driver struct {
 	used []*volume // in the order of their creation
 }
 
-// startDriver starts the driver in a directory of its own; a pool image of
+// startDriver starts the driver in a new directory; a pool image of
 // imageGiB, or a plain directory when that is 0.
 func startDriver(ctx context.Context, s settings, name string, imageGiB int) (*driver, error) {
 	dir := filepath.Join(s.scratch, name)

@@ -25,12 +25,12 @@ import (
 const (
 	hostPods    = 500  // applied at once
 	hostVolumes = 1000 // mounted when memory and the restart are measured
-	// hostRest is when the host has given back what a crowd needed.
+	// hostRest is the time after which the host has returned the memory of a burst.
 	hostRest = 15 * time.Second
 )
 
-// measureHost compares the host with its driver called directly: what it adds
-// are its records, its objects and its decisions.
+// measureHost compares the host with its driver called directly: it adds records,
+// objects and decisions.
 func measureHost(ctx context.Context, s settings) (rows []row, err error) {
 	h, err := startHost(ctx, s)
 	if err != nil {
@@ -205,7 +205,7 @@ func (h *hostProcess) wait(ctx context.Context, waiting map[string]bool) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// memory is what the process has resident.
+// memory is the resident memory of the process.
 func (h *hostProcess) memory() (string, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.command.Process.Pid))
 	if err != nil {
@@ -243,7 +243,7 @@ func (h *hostProcess) clear(ctx context.Context) error {
 	return nil
 }
 
-// measureDirect makes the same calls to a driver of its own.
+// measureDirect makes the same calls to a separate driver.
 func measureDirect(ctx context.Context, s settings) (latency, crowd time.Duration, err error) {
 	_, err = with(ctx, s, "direct", 0, func(d *driver) ([]row, error) {
 		latency, err = repeat(s.rounds, func(round int) (time.Duration, error) {

@@ -43,7 +43,7 @@ func run(ctx context.Context) (err error) {
 	flag.StringVar(&s.scratch, "scratch", "/var/tmp", "where pools are made and removed again")
 	flag.StringVar(&s.only, "only", "", "measure only this group: blank, stage, create, snapshot, data, concurrent, run, host")
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file")
-	flag.IntVar(&s.rounds, "rounds", 15, "how often each step is repeated; the median counts")
+	flag.IntVar(&s.rounds, "rounds", 15, "repetitions of each step; the median counts")
 	flag.DurationVar(&s.fioTime, "fio-time", 8*time.Second, "how long each fio job runs")
 	largeGiB := flag.Int64("large-gib", 10, "size of the large data set, in GiB")
 	flag.Parse()

@@ -19,7 +19,7 @@ import (
 //	<!-- test-docs: exits CODE -->                of the last command
 //	<!-- test-docs: prints TEXT -->
 //	<!-- test-docs: file PATH -->                 the block is the file's text
-//	<!-- test-docs: before                        what the reader has already
+//	<!-- test-docs: before                        steps of earlier pages
 //	COMMANDS
 //	-->
 //	<!-- test-docs: page not run: REASON -->      all blocks of the page

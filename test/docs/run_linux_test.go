@@ -25,7 +25,7 @@ const limit = 25 * time.Minute
 var withCluster = flag.Bool("docs.cluster", false, "run the pages that start a Kubernetes on the scratch machine, and no others")
 
 // TestPages_run runs the commands of each page from top to bottom in one shell,
-// on a scratch machine: namespaces of its own for mounts and processes, and
+// on a scratch machine: new namespaces for mounts and processes, and
 // copies of the directories that commands write to.
 func TestPages_run(t *testing.T) {
 	nodetest.RequireRoot(t)
@@ -42,7 +42,7 @@ func TestPages_run(t *testing.T) {
 	}
 }
 
-// script is what a reader of the page types; empty if nothing of it runs.
+// script has the commands of a page; empty if none of them runs.
 func script(blocks []block) string {
 	var text strings.Builder
 	ran := false
@@ -109,7 +109,7 @@ func (m machine) run(text string) {
 	m.Logf("%s", output)
 }
 
-// caches keep what Go has compiled: the scratch machine has a home of its own.
+// caches keep compiled packages: the scratch machine has another home directory.
 func (m machine) caches() (variables []string) {
 	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
 		value, err := exec.CommandContext(m.Context(), "go", "env", name).Output()

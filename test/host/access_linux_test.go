@@ -71,7 +71,7 @@ func TestAccess_ofReadersIsToRead(t *testing.T) {
 	}
 }
 
-// Modes of what only root may see: objects, what a pod wrote, what a driver wrote.
+// Modes of the files that only root may see: objects, and the output of pods and drivers.
 func TestAccess_toFilesIsRootsAlone(t *testing.T) {
 	m := newMachine(t)
 	m.start()

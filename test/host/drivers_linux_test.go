@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// ask runs a command against the machine's host and returns what it says.
+// ask runs a command against the machine's host and returns its output.
 func (m *machine) ask(arguments ...string) (string, error) {
 	output, err := exec.Command(binary, append(arguments, "--root", m.root)...).CombinedOutput()
 	return string(output), err

@@ -49,7 +49,7 @@ func (m *machine) holdfast(command string, arguments ...string) (code int, stdou
 	return cmd.ProcessState.ExitCode(), out.String(), failed.String()
 }
 
-// mustRun is holdfast for what must not fail.
+// mustRun runs holdfast, which must succeed.
 func (m *machine) mustRun(command string, arguments ...string) string {
 	m.t.Helper()
 	code, stdout, stderr := m.holdfast(command, arguments...)
@@ -153,7 +153,7 @@ func TestExec_continuesWhileTheHostRestarts(t *testing.T) {
 	}
 	m.isReleased("long")
 	if out := m.mustRun("exec", "--volume", "data:/srv/holdfast-test", "--", "cat", "/srv/holdfast-test/late"); out != "late\n" {
-		t.Errorf("what it wrote is %q", out)
+		t.Errorf("its output is %q", out)
 	}
 }
 

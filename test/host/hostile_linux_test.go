@@ -84,7 +84,7 @@ func (m *machine) has(file, claim string) {
 	}
 }
 
-// clear deletes pods and claims, and waits until nothing is left of them.
+// clear deletes pods and claims, and waits until they and their volumes are gone.
 func (m *machine) clear(pods, claims []string) {
 	m.t.Helper()
 	for kind, names := range map[string][]string{"pods": pods, "persistentvolumeclaims": claims} {
@@ -111,7 +111,7 @@ func (m *machine) events(kind, name string) string {
 	return string(output)
 }
 
-// fails runs the command, which has to fail, and gives what it says.
+// fails runs the command, which has to fail, and returns its output.
 func (m *machine) fails(arguments ...string) string {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), limitOfTest)
@@ -160,7 +160,7 @@ func TestTwoHosts_theSecondSaysWhoHasTheRoot(t *testing.T) {
 	m.clear([]string{"p"}, []string{"c"})
 }
 
-// ownFilesystem puts a filesystem of its own at the root.
+// ownFilesystem mounts a new filesystem at the root.
 func (m *machine) ownFilesystem(megabytes int) {
 	m.t.Helper()
 	if err := os.MkdirAll(m.root, 0o755); err != nil {
@@ -193,7 +193,7 @@ func TestReadOnlyRoot_atStartIsNamed(t *testing.T) {
 	m.start()
 }
 
-// ownDisk mounts a disk of its own at the root, with a filesystem that becomes
+// ownDisk mounts a new disk at the root, with a filesystem that becomes
 // read-only on an error. fail causes that error; bringBack restores the disk as an
 // administrator would.
 func (m *machine) ownDisk() (fail, bringBack func()) {
@@ -470,7 +470,7 @@ func TestCorruptStore_isRefusedCheckedAndRepaired(t *testing.T) {
 	for i := range 3 {
 		claim, pod := fmt.Sprintf("c%d", i), fmt.Sprintf("p%d", i)
 		if lost := get[*corev1.Pod](m, "pods", "default", pod); lost != nil {
-			t.Errorf("pod %s was not in what was damaged", pod)
+			t.Errorf("pod %s was not in the damaged part", pod)
 		}
 		m.apply(heldPod(pod, claim))
 		m.has(m.content(m.running(pod), claim), claim)
@@ -565,7 +565,7 @@ func TestTerminated_inTheMiddleOfAMount(t *testing.T) {
 	}
 }
 
-// writeDriver adds a driver in a process of its own to the host.
+// writeDriver adds a driver in a separate process to the host.
 func (m *machine) writeDriver(name string) {
 	m.t.Helper()
 	directory := filepath.Join(m.root, "drivers.d")
@@ -588,8 +588,7 @@ func (m *machine) endDriver() {
 	m.until("the driver is gone", limitOfTest, func() bool { return len(m.processes()) == 0 })
 }
 
-// One driver stops answering in the middle of its life; what the other serves is
-// as quick as ever.
+// One driver stops answering; the volumes of the other are served as fast as before.
 func TestHangingDriver_delaysNoOther(t *testing.T) {
 	m := newMachine(t)
 	m.writeDriver(secondDriver)
@@ -669,8 +668,8 @@ func TestFewDescriptors_areEnough(t *testing.T) {
 	m.clear(pods, claims)
 }
 
-// A driver goes for ever with a volume mounted: the way out needs no surgery,
-// and gives up nothing that is still mounted.
+// A driver is removed permanently with a volume mounted: --abandon suffices to delete
+// the objects, and only after the volume is unmounted.
 func TestDriverGoneForEver_isAbandoned(t *testing.T) {
 	m := newMachine(t)
 	m.writeDriver(secondDriver)
@@ -684,11 +683,11 @@ func TestDriverGoneForEver_isAbandoned(t *testing.T) {
 	volume := m.claimOf("c").Spec.VolumeName
 	m.endDriver()
 	says(t, m.succeeds("delete", "pod/p", "--abandon", "--wait=false"), "given up where nothing is mounted")
-	m.until("it is said what is still mounted", 20*time.Second, func() bool {
+	m.until("the mounted volume is named", 20*time.Second, func() bool {
 		return strings.Contains(m.events("pod", "p"), "still mounted")
 	})
 	m.has(file, "c")
-	// The administrator unmounts what is said, one after the other.
+	// The administrator unmounts the named paths, one after the other.
 	for points := m.mounts(); len(points) > 0; points = points[:len(points)-1] {
 		if err := syscall.Unmount(points[len(points)-1], 0); err != nil && !strings.Contains(points[len(points)-1], "/pool") {
 			t.Logf("umount %s: %v", points[len(points)-1], err)

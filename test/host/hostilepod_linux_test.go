@@ -77,7 +77,7 @@ spec:
 	return strings.Replace(text, "SCRIPT", fmt.Sprintf("%q", script), 1)
 }
 
-// report runs an intruder to its end, and returns what it wrote.
+// report runs an intruder to its end, and returns its output.
 func (m *machine) report(name, claim, security, script string) string {
 	m.t.Helper()
 	m.apply(intruder(name, claim, security, script))

@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// limitOfTest is how long a test waits at least for what must come.
+// limitOfTest is the least time that a test waits for an expected event.
 const limitOfTest = 2 * time.Minute
 
-// afterWork is when a host has given back the memory that its last work needed.
+// afterWork is the time after which a host has released the memory of its last work.
 const afterWork = 12 * time.Second
 
 const echoPod = `
@@ -67,8 +67,8 @@ func (m *machine) phase(pod string) corev1.PodPhase {
 	return ""
 }
 
-// switches are how often the threads of a process have gone to sleep by
-// themselves (proc_pid_status(5)): one that is woken does so once more.
+// switches counts the voluntary context switches of a process's threads
+// (proc_pid_status(5)): each wakeup adds one.
 func switches(t *testing.T, pid int) (sum int) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -114,7 +114,7 @@ func children(t *testing.T, pid int) (found []int) {
 	return found
 }
 
-// asleep waits until what was begun is over: the threads of a process have not
+// asleep waits until running work has ended: the threads of a process have not
 // been woken for some seconds.
 func (m *machine) asleep(pid int) {
 	m.t.Helper()

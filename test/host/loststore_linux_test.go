@@ -98,7 +98,7 @@ func TestLostStore_isRefusedAndRestored(t *testing.T) {
 	}
 }
 
-// An older store instead of the present one would forget what was made since.
+// An older store instead of the present one would lack later objects.
 func TestLostStore_anOlderOneIsRefused(t *testing.T) {
 	m := newMachine(t)
 	m.start()
@@ -171,7 +171,7 @@ func TestLostStore_volumesInThePoolAreEnough(t *testing.T) {
 	says(t, m.fails("host"), "1 volumes and snapshots in the pool", "holdfast host init")
 }
 
-// A full disk delays the backup, and nothing else.
+// A full disk delays only the backup.
 func TestFullDisk_doesNotStopARestart(t *testing.T) {
 	m := newMachine(t)
 	m.ownFilesystem(120)
@@ -191,12 +191,12 @@ func TestFullDisk_doesNotStopARestart(t *testing.T) {
 	}
 	log, err := os.ReadFile(m.log.Name())
 	if err != nil || !strings.Contains(string(log), "the store has no new backup") {
-		t.Errorf("the log does not say that there is no backup: %v", err)
+		t.Errorf("the log does not report the missing backup: %v", err)
 	}
 	says(t, m.succeeds("describe", "csinode", hostname(t)), "StoreBackupFailed", "no space left")
 	for name, content := range before {
 		if now, err := os.ReadFile(name); err != nil || string(now) != content {
-			t.Errorf("the backup %s is not what it was: %v", name, err)
+			t.Errorf("the backup %s changed: %v", name, err)
 		}
 	}
 	if err := os.Remove(ballast); err != nil {

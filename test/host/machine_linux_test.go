@@ -209,7 +209,7 @@ func (m *machine) kind(resource string) store.Kind {
 	return kind
 }
 
-// get returns nil when there is no such object.
+// get returns nil if the object does not exist.
 func get[T store.Object](m *machine, resource, namespace, name string) (none T) {
 	m.t.Helper()
 	object, err := m.client.Get(m.t.Context(), m.kind(resource), namespace, name)

@@ -74,7 +74,7 @@ func TestSecret_reachesTheContainerOnly(t *testing.T) {
 		t.Errorf("after a restart, the Secret is in clear in %v", found)
 	}
 	if pod := get[*corev1.Pod](m, "pods", "default", "reader"); pod.Status.ContainerStatuses[0].RestartCount != 0 {
-		t.Errorf("the container was started %d times anew", pod.Status.ContainerStatuses[0].RestartCount)
+		t.Errorf("the container was restarted %d times", pod.Status.ContainerStatuses[0].RestartCount)
 	}
 	if code, said, warned := m.holdfast("delete", "secret/db"); code != 0 || !strings.Contains(warned, "default/reader") {
 		t.Errorf("deleting the Secret ends with %d and says %q, %q", code, said, warned)

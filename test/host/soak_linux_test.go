@@ -36,7 +36,7 @@ const (
 	secondDriver = "second.holdfast.dev"
 )
 
-// claimModel is what a claim has to be, whatever is killed.
+// claimModel is the expected state of a claim, after any kills.
 type claimModel struct {
 	class   string
 	source  string // as it was given
@@ -75,8 +75,8 @@ type snapshotModel struct {
 // TestSoak does random operations on claims, snapshots, pods and the volumes of a
 // container engine, with two drivers,
 // kills the host, a driver, or both at random moments, loses the store in every way,
-// fills the disk, and runs pods that try to reach the host's directory. Whatever a claim was
-// given is there afterwards, nothing else is mounted, and nothing is left when
+// fills the disk, and runs pods that try to reach the host's directory. The data of a
+// claim survives, only expected volumes are mounted, and the machine is clean when
 // everything is deleted.
 func TestSoak(t *testing.T) {
 	s := &soak{
@@ -228,8 +228,8 @@ func (s *soak) operate() {
 }
 
 // maybeKill kills the host, the second driver or both, in a moment, and starts
-// the host again. What it returns waits for that. During a Mount and an Unmount it
-// does so more often.
+// the host again. The returned function waits for that. It is more frequent during a
+// Mount and an Unmount.
 func (s *soak) maybeKill(often bool) (wait func()) {
 	if n := s.random.IntN(8); n != 0 && (!often || n >= 4) {
 		return nil

@@ -119,9 +119,9 @@ func (s *soak) endLost(name string) {
 	}
 }
 
-// wantHolds checks that each mount that the engine counts has one hold and that
-// there is no other, but for at most one of each ID whose last Mount has no answer.
-// It returns the holds of such IDs.
+// wantHolds checks that each mount that the engine counts has one hold, and that other
+// holds do not exist, except at most one of each ID whose last Mount has no answer. It
+// returns the holds of such IDs.
 func (s *soak) wantHolds(name string, volume *engineVolume) (lost []*corev1.Pod) {
 	s.t.Helper()
 	s.awaitAnswers(name)
@@ -174,7 +174,7 @@ func (s *soak) verifyVolumes() (mounted, lost []string) {
 			lost = append(lost, filepath.Join(s.root, "pods", string(pod.UID))+"/")
 		}
 		for id, path := range volume.mounts {
-			// A host that was killed publishes what a driver lost.
+			// After a kill, the host publishes again the volumes that a driver lost.
 			var answer said
 			s.always("mount "+id+" of "+name+" again", func() (err error) {
 				if answer, _, err = s.engine.try("/VolumeDriver.Mount", mountOf(name, id)); err == nil && answer.Err != "" {

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// loseStore takes the store away from a host that has ended, in a random way. No
-// host may start with what is left; with the newest backup restored, everything is
-// as the model says.
+// loseStore removes or damages the store of a host that has ended, in a random way. No
+// host may start with the remains; with the newest backup restored, the state equals
+// the model's.
 func (s *soak) loseStore() bool {
 	s.t.Helper()
 	s.awaitHost() // SIGTERM kills a host that has just begun: it writes no backup
@@ -56,7 +56,7 @@ func (s *soak) awaitHost() {
 	})
 }
 
-// knows reports whether the store has what the model has, so that a host may start.
+// knows reports whether the store has the model's objects, so that a host may start.
 func (s *soak) knows() bool {
 	report, err := store.Check(s.root)
 	if err != nil || len(report.Problems) > 0 {

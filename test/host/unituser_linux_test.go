@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A driver that has a user of its own can make its socket, and nothing else that
-// is root's.
+// A driver with its own user can make its socket, and cannot change other files of
+// root.
 func TestDrivers_withAUserOfTheirOwnCanServe(t *testing.T) {
 	m := newMachine(t)
 	m.open()

@@ -23,7 +23,7 @@ type engine struct {
 	http *http.Client
 }
 
-// said has what the protocol's answers have.
+// said has the fields of the protocol's answers.
 type said struct {
 	Implements   []string
 	Capabilities struct{ Scope string }
@@ -55,7 +55,7 @@ func (m *machine) servePlugin() *engine {
 
 func (m *machine) plugin() string { return filepath.Join(filepath.Dir(m.root), "plugin.sock") }
 
-// call returns what was answered, and the status.
+// call returns the answer and the status.
 func (e *engine) call(path, body string) (said, int) {
 	e.t.Helper()
 	answer, status, err := e.try(path, body)
@@ -65,7 +65,7 @@ func (e *engine) call(path, body string) (said, int) {
 	return answer, status
 }
 
-// try returns an error if there was no answer.
+// try returns an error without an answer.
 func (e *engine) try(path, body string) (answer said, status int, err error) {
 	response, err := e.http.Post("http://plugin"+path, "application/vnd.docker.plugins.v1.1+json", bytes.NewReader([]byte(body)))
 	if err != nil {
@@ -142,8 +142,8 @@ func TestVolumePlugin_servesAContainerEngine(t *testing.T) {
 }
 
 // An engine that gets an error from Unmount counts the volume as mounted for
-// ever. A volume that stays busy for long is unmounted to the engine; its next
-// Mount works at once, at a mount point of its own.
+// ever. A volume that stays busy for long counts as unmounted for the engine; its next
+// Mount works at once, at another mount point.
 func TestVolumePlugin_aVolumeThatStaysBusy(t *testing.T) {
 	m, e := withEngine(t)
 	e.does("Create", `{"Name":"web","Opts":{"size":"16Mi"}}`)
@@ -167,7 +167,7 @@ func TestVolumePlugin_aVolumeThatStaysBusy(t *testing.T) {
 	if at := e.does("Path", `{"Name":"web"}`).Mountpoint; at != second {
 		t.Errorf("the volume is at %q; want %s", at, second)
 	}
-	m.kill() // what is to be unmounted is in the store
+	m.kill() // the store has the unmounts that are due
 	m.start()
 	e.fails("Remove", `{"Name":"web"}`, "is in use by pod default/volume-plugin-")
 	e.does("Unmount", `{"Name":"web","ID":"podman"}`)
@@ -250,7 +250,7 @@ func TestVolumePlugin_removesOnlyWhatItMade(t *testing.T) {
 
 // `volume create` right after `volume rm` of the same name waits until the old
 // volume is gone, and makes a new one.
-func TestVolumePlugin_createsAnewWhatIsBeingRemoved(t *testing.T) {
+func TestVolumePlugin_createWaitsForARemoval(t *testing.T) {
 	m, e := withEngine(t)
 	const create = `{"Name":"web","Opts":{"size":"16Mi"}}`
 	e.does("Create", create)

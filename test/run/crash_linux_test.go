@@ -49,8 +49,8 @@ func terms(point string) []string {
 }
 
 // TestCrash_everyPoint stops the process at every point of every operation of
-// host, driver and backend, and runs again: the second run finds what the first
-// left and loses nothing, and deleting leaves nothing.
+// host, driver and backend, and runs again: the second run continues from the state of
+// the first without loss, and a deletion removes all of it.
 func TestCrash_everyPoint(t *testing.T) {
 	probe := newMachine(t)
 	small, large := probe.write(crashPod("16Mi")), probe.write(crashPod("32Mi"))
@@ -66,7 +66,7 @@ func TestCrash_everyPoint(t *testing.T) {
 		points  []string
 		prepare func(m *machine) // before the crash
 		crash   []string
-		lines   int // what the claim has before the crash
+		lines   int // of the claim's file before the crash
 	}{
 		{"creating", creating, func(*machine) {}, []string{"-f", small}, 0},
 		{"using", using, func(m *machine) { m.succeeds("-f", small) }, []string{"-f", small}, 1},

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// scratchPod writes to an inline volume; the namespace and the CSIDriver have
-// what is given besides their names.
+// scratchPod writes to an inline volume; extra is added to the namespace and the
+// CSIDriver.
 func scratchPod(namespace, driver string) string {
 	return `
 apiVersion: v1

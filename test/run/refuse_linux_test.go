@@ -24,8 +24,8 @@ func replaced(t *testing.T, pairs ...string) string {
 
 const inline = "csi: {driver: local.holdfast.dev, volumeAttributes: {%s}}"
 
-// TestRun_refuses gives manifests that cannot be served: the message, and that
-// nothing is left behind, neither a volume nor an object.
+// TestRun_refuses runs manifests that cannot be served: it checks the message, and that
+// neither a volume nor an object is left behind.
 func TestRun_refuses(t *testing.T) {
 	claimVolume := "persistentVolumeClaim: {claimName: data}"
 	cases := []struct{ name, text, want string }{
@@ -113,8 +113,8 @@ func TestRun_refusesWithoutTouchingTheDisk(t *testing.T) {
 	}
 }
 
-// TestRun_keepsAClaimFromBeingChanged runs once, and then with what a claim
-// cannot become.
+// TestRun_keepsAClaimFromBeingChanged runs once, and then with immutable fields
+// changed.
 func TestRun_keepsAClaimFromBeingChanged(t *testing.T) {
 	m := newMachine(t)
 	m.succeeds("-f", m.write(pod("16Mi", "true", "")))

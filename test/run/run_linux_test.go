@@ -122,8 +122,8 @@ func (m *machine) write(text string) string {
 	return file
 }
 
-// isIdle checks that nothing is mounted, attached or left of a pod. Volumes may
-// be there. What the kernel frees may take it a moment.
+// isIdle checks that mounts, devices and the pods' files are gone. Volumes may exist.
+// The kernel may free them with a delay.
 func (m *machine) isIdle() {
 	m.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -153,8 +153,8 @@ func (m *machine) left() []string {
 	return left
 }
 
-// hasVolumes checks how many volumes the pool has, and that there is no rest of
-// others.
+// hasVolumes checks the number of volumes in the pool, and that no remains of others
+// exist.
 func (m *machine) hasVolumes(want int) {
 	m.t.Helper()
 	for kind, number := range map[string]int{"volumes": want, "snapshots": 0, "trash": 0} {
@@ -207,7 +207,7 @@ func TestClone_hasTheDataOfItsSource(t *testing.T) {
 		t.Errorf("the copy has\n%s", r.stdout)
 	}
 	if r := m.succeeds("-f", examples+"quickstart.yaml"); strings.Contains(r.stdout, "copy") {
-		t.Errorf("the source has what was written to the copy:\n%s", r.stdout)
+		t.Errorf("the source has the data of the copy:\n%s", r.stdout)
 	}
 	m.succeeds("--delete", "-f", examples+"quickstart.yaml", "-f", examples+"clone.yaml")
 	m.hasVolumes(0)
@@ -388,7 +388,7 @@ func TestRun_doesNotWaitForTheFirstConsumer(t *testing.T) {
 	m.hasVolumes(0)
 }
 
-// A run of other pods also releases what a killed run left.
+// A run of other pods also releases the volumes of a killed run.
 func TestRun_takesBackWhatAKilledRunLeft(t *testing.T) {
 	m := newMachine(t)
 	file := m.write(pod("16Mi", "echo ready; while :; do sleep 0.02; done", ""))

@@ -66,7 +66,7 @@ func simulated(name, node string, latency time.Duration) *csidriver.Driver {
 	return d
 }
 
-// wait takes the time of a call, unless it only asks what the driver is.
+// wait takes the time of a call, except of the calls that identify the driver.
 func wait(ctx context.Context, rpc string, latency time.Duration) error {
 	if latency <= 0 || rpc == "Probe" || strings.HasPrefix(rpc, "GetPlugin") || strings.HasSuffix(rpc, "GetCapabilities") || rpc == "NodeGetInfo" {
 		return nil

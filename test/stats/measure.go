@@ -10,7 +10,7 @@ import (
 // smallPackage is the number of lines below which a package counts as small.
 const smallPackage = 100
 
-// shape is what the table has.
+// shape has the numbers of the table.
 type shape struct {
 	productLines, simulatorLines, generatedLines, testLines, otherLines int
 	packages, small, oneImporter                                        int

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Options are what an installation is given.
+// Options are the options of an installation.
 type Options struct {
 	Release, Namespace string
 	// Values is YAML, as in a file for helm's -f.
@@ -47,7 +47,7 @@ func Load(directory string) (Chart, error) {
 // Version is the chart's version.
 func (c Chart) Version() string { return c.chart.Metadata.Version }
 
-// AppVersion is the version of what it installs.
+// AppVersion is the version of the installed program.
 func (c Chart) AppVersion() string { return c.chart.Metadata.AppVersion }
 
 // Render returns the objects in the order in which they are to be created. The

@@ -63,7 +63,7 @@ func decode(t *testing.T, file string) (all objects) {
 	return all
 }
 
-// objects are what an installation creates.
+// objects are the objects of an installation.
 type objects []runtime.Object
 
 // of are the objects of one type.

@@ -79,8 +79,8 @@ func TestInlinePolicy_withoutProfiles(t *testing.T) {
 	}
 }
 
-// The webhook has the flags of the values, a token and the right to read what it
-// looks at, and nothing else.
+// The webhook has the flags of the values, a token, and only the rights to read its
+// objects.
 func TestInlineWebhook_readsNamespacesAndDrivers(t *testing.T) {
 	documents := render(t, "{inlinePolicy: {kind: webhook, setReadOnly: true, profiles: false, defaults: {enforce: [x.example, y.example]}, webhook: {secretName: s}}}")
 	for _, deployment := range of[*appsv1.Deployment](documents) {

@@ -10,7 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// writesConfigMaps reports whether a rule changes ConfigMaps, whatever their names.
+// writesConfigMaps reports whether a rule changes ConfigMaps of any name.
 func writesConfigMaps(rule rbacv1.PolicyRule) bool {
 	return slices.ContainsFunc(rule.Resources, func(r string) bool { return r == "configmaps" || r == "*" }) &&
 		slices.ContainsFunc(rule.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) })
@@ -96,8 +96,8 @@ func TestNamespaces_ofTheClusterAreRefused(t *testing.T) {
 }
 
 // TestOwnNodePolicies_coverEachKindThatANodeChanges: all nodes have one account,
-// so what RBAC grants one it grants on the objects of all. That the policies do
-// what they say is tested on an API server.
+// so RBAC grants each the objects of all. The policies' effect is tested on an API
+// server.
 func TestOwnNodePolicies_coverEachKindThatANodeChanges(t *testing.T) {
 	for name, values := range installations() {
 		all := render(t, values)

@@ -57,7 +57,7 @@ func (c Chart) Manifests() ([]Manifest, error) {
 	}, policies, windows), nil
 }
 
-// policies are the rules of admission, each as a file of its own.
+// policies are the rules of admission, one file each.
 func (c Chart) policies() (manifests []Manifest, err error) {
 	for _, file := range []struct{ name, what, values, only string }{
 		{"pipe-policy.yaml", "# Who may have the pipes of csi-proxy (Kubernetes 1.30 and later). Allow accounts where it says \"in []\".\n",

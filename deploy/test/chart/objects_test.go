@@ -203,7 +203,7 @@ func TestManifests_areMadeFromTheChart(t *testing.T) {
 	for _, m := range manifests {
 		committed, err := os.ReadFile(filepath.Join("../../manifests", m.Name))
 		if err != nil || string(committed) != m.Text {
-			t.Errorf("deploy/manifests/%s is not what the chart gives (%v); run make manifests", m.Name, err)
+			t.Errorf("deploy/manifests/%s differs from the chart (%v); run make manifests", m.Name, err)
 		}
 		if strings.Contains(strings.ToLower(m.Text), "managed-by: helm") || strings.Contains(m.Text, "helm.sh/") {
 			t.Errorf("%s says that helm owns it", m.Name)

@@ -36,7 +36,7 @@ func granted(t *testing.T, in rights.Namespace, rules []rbacv1.PolicyRule) map[r
 	return found
 }
 
-// namespaceOf is what the namespace of a role is for the controllers.
+// namespaceOf is the meaning of a role's namespace for the controllers.
 func namespaceOf(role *rbacv1.Role) rights.Namespace {
 	if strings.HasSuffix(role.Namespace, "-intents") {
 		return rights.Intents
@@ -107,8 +107,7 @@ func clusterRole(t *testing.T, all objects, name string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{}
 }
 
-// TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore: what is turned off takes its
-// rights along.
+// TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore: a disabled part has no rights.
 func TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore(t *testing.T) {
 	for name, values := range installations() {
 		if !strings.Contains(values, "backend: ebs") {
@@ -205,7 +204,7 @@ func TestSecrets_areReadableWhereTheValuesSayOnly(t *testing.T) {
 }
 
 // TestBindings_giveRightsToTheControllersAlone: the node half of an attachable
-// backend has a role of its own and no other.
+// backend has only its own role.
 func TestBindings_giveRightsToTheControllersAlone(t *testing.T) {
 	for values, want := range map[string][]string{
 		"{backend: local}": {"release-holdfast release-holdfast-node", "release-holdfast release-holdfast-node", "release-holdfast-intents release-holdfast-node"},

@@ -23,7 +23,7 @@ func windowsSets(t *testing.T, values string) map[string]*appsv1.DaemonSet {
 	return found
 }
 
-// forms are the values of what can be installed on Windows nodes.
+// forms are the values of the installations on Windows nodes.
 func forms() map[string]string {
 	return map[string]string{
 		"plain":             "{backend: ebs, windows: {enabled: true}}",
@@ -44,7 +44,7 @@ func TestWindows_isOffUnlessAskedFor(t *testing.T) {
 }
 
 // The API server refuses a pod with os: windows in which one of these is set,
-// whatever its value (k/k pkg/apis/core/validation, validateWindows).
+// with any value (k/k pkg/apis/core/validation, validateWindows).
 func TestWindows_setsNothingThatIsLinuxs(t *testing.T) {
 	for form, values := range forms() {
 		for name, set := range windowsSets(t, values) {

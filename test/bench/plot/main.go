@@ -1,5 +1,5 @@
 // Command plot draws the tables of docs/reference/benchmarks.md as SVG pictures
-// next to the page. It measures nothing: what it draws is what the page says.
+// next to the page. It draws the page's numbers and measures nothing.
 package main
 
 import (

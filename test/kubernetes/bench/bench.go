@@ -92,8 +92,8 @@ func (b *bench) connect(ctx context.Context) (err error) {
 // accountName is how a system is called in the audit log.
 func accountName(name string) string { return "system:serviceaccount:" + namespace + ":" + name }
 
-// system prepares what a system needs: an account of its own, by which its
-// requests are counted, a class, and its driver on all nodes.
+// system prepares a system: an account, by which its requests are counted, a class, and
+// its driver on all nodes.
 func (b *bench) system(ctx context.Context, name string, commands [][]string) (*system, error) {
 	m := &system{name: name, driver: name + ".simulated.holdfast.dev", dir: filepath.Join(b.dir, name), commands: commands}
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {

@@ -40,7 +40,7 @@ type arrivals struct {
 // follow starts to count the objects that satisfy the condition, until ctx ends.
 func follow(ctx context.Context, objects source, there condition) (*arrivals, error) {
 	a := &arrivals{got: map[string]bool{}, changed: make(chan struct{}, 1)}
-	look := func(item any, gone bool) {
+	add := func(item any, gone bool) {
 		if last, ok := item.(cache.DeletedFinalStateUnknown); ok {
 			item = last.Obj
 		}
@@ -51,9 +51,9 @@ func follow(ctx context.Context, objects source, there condition) (*arrivals, er
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: objects,
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(item any) { look(item, false) },
-			UpdateFunc: func(_, item any) { look(item, false) },
-			DeleteFunc: func(item any) { look(item, true) },
+			AddFunc:    func(item any) { add(item, false) },
+			UpdateFunc: func(_, item any) { add(item, false) },
+			DeleteFunc: func(item any) { add(item, true) },
 		},
 	})
 	go informer.RunWithContext(ctx)

@@ -24,7 +24,7 @@ type settings struct {
 	holdfast   string // the binary to measure
 	simulated  string // test/simulated
 	image      string // archive of the driver's image
-	repository string // what it is called
+	repository string // its name
 	tag        string
 	helm       string
 	chart      string
@@ -38,7 +38,7 @@ type settings struct {
 	// alternatives are the command lines of processes that do the same work. Each gets
 	// --csi-address and --kubeconfig.
 	alternatives list
-	alternative  string // what the table calls them
+	alternative  string // their name in the table
 }
 
 // list is a flag that may be repeated.
@@ -91,7 +91,7 @@ func parse() (s settings, report string, err error) {
 	flag.DurationVar(&s.idleTime, "idle", time.Minute, "how long processes are idle before their memory is read")
 	flag.DurationVar(&s.latency, "latency", 0, "how long the simulated driver takes for a call")
 	flag.Var(&s.alternatives, "alternative", "`COMMAND LINE` of a process to measure in the same run; repeated, all together do the work")
-	flag.StringVar(&s.alternative, "alternative-name", "the alternative", "what the table calls those processes")
+	flag.StringVar(&s.alternative, "alternative-name", "the alternative", "the name of those processes in the table")
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file, between its markers")
 	flag.Parse()
 	if os.Geteuid() != 0 {

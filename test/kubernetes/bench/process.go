@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// stopTimeout is what a process gets between SIGTERM and SIGKILL.
+// stopTimeout is a process's time between SIGTERM and SIGKILL.
 const stopTimeout = 20 * time.Second
 
 // process is a program that runs on the machine, outside the cluster.
@@ -126,7 +126,7 @@ type system struct {
 	name      string
 	driver    string // CSI plugin name
 	dir       string
-	config    string // kubeconfig of its own account
+	config    string // kubeconfig of its account
 	simulated *process
 	processes []*process
 	commands  [][]string

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// row is one line of the table: what Holdfast took, what the alternative took,
-// and what was aimed at.
+// row is one line of the table: Holdfast's time, the alternative's time, and the aim.
 type row struct {
 	work, holdfast, alternative, measured, ratio, aim string
 }

@@ -18,7 +18,7 @@ import (
 // intents of bound volumes are removed in batches.
 const auditDelay = 13 * time.Second
 
-// writes are requests that change something, by what they do: "patch
+// writes are requests that change something, by verb and resource: "patch
 // volumeattachments/status". Leases, which are renewed by time and not by work,
 // and questions about rights, which change nothing, are not counted.
 type writes map[string]int
@@ -82,7 +82,7 @@ func (w writes) add(line []byte, account string) error {
 	return nil
 }
 
-// split sums what is written of objects and of events, per item.
+// split sums the writes of objects and of events, per item.
 func (w writes) split(items int) (objects, events float64) {
 	for what, count := range w {
 		if strings.HasSuffix(what, " events") {

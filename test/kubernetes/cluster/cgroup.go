@@ -167,8 +167,8 @@ func removeGroups(dir string) error {
 	return nil
 }
 
-// mountControlGroups mounts, in a new control group namespace, what the node
-// sees of the hierarchies at target: its own group as their root.
+// mountControlGroups mounts the node's view of the hierarchies at target, in a new
+// control group namespace: its own group is their root.
 func mountControlGroups(all []hierarchy, target string) error {
 	if len(all) == 1 && all[0].unified() {
 		return mount("cgroup2", target, "cgroup2", 0, "")

@@ -69,7 +69,7 @@ func (r record) controllerManagerArgs(l layout) []string {
 		"--use-service-account-credentials=true",
 		"--leader-elect=false",
 		// At its default of 20 requests a second this binds five claims a second,
-		// and a storm would measure it and nothing else.
+		// and a storm would measure only that.
 		"--kube-api-qps=1000", "--kube-api-burst=2000",
 	}
 	return append(args, r.Options.featureGateFlags()...)

@@ -5,13 +5,12 @@
 //
 // # How it is built
 //
-// One process, the supervisor, is the first process of PID, mount, network, UTS
-// and IPC namespaces of its own and runs the control plane. Each node is a
-// process below it with such namespaces once more, and a root directory in which
-// everything is where a machine of its own would have it: /var/lib/kubelet,
-// /run/containerd, /var/lib/holdfast. So a DaemonSet runs unchanged on both, a
-// port of the host network is free on each, and what a pod mounts for its node
-// the other does not see.
+// One process, the supervisor, is the first process of its own PID, mount, network, UTS
+// and IPC namespaces and runs the control plane. Each node is a process below it with
+// another set of such namespaces, and a root directory with the paths of a whole
+// machine: /var/lib/kubelet, /run/containerd, /var/lib/holdfast. So a DaemonSet runs
+// unchanged on both, a port of the host network is free on each, and a pod's mounts are
+// visible on its node only.
 //
 // # How it ends
 //

@@ -11,8 +11,8 @@ import (
 // unmount what they had mounted.
 const endTimeout = 2 * time.Minute
 
-// Down ends the cluster of a state directory, whatever state it is in, and
-// removes all of it but its logs. Without a cluster it does nothing.
+// Down ends the cluster of a state directory, in any state, and removes all of it but
+// its logs. Without a cluster it does nothing.
 func Down(dir string) error {
 	l := layout(dir)
 	there, err := l.hasRecord()
@@ -33,8 +33,8 @@ func Down(dir string) error {
 	return l.remove()
 }
 
-// clean removes what is not the supervisor's own. Each step may find its work
-// done, by an earlier Down that did not come to its end.
+// clean removes the cluster's parts outside of the supervisor. An earlier Down that was
+// interrupted may have done some of the steps.
 func (r record) clean(l layout) error {
 	return errors.Join(
 		detachLoops(l.path("nodes")),

@@ -2,7 +2,7 @@ package cluster
 
 import "path/filepath"
 
-// layout names what is in a cluster's state directory.
+// layout has the paths in a cluster's state directory.
 type layout string
 
 func (l layout) path(parts ...string) string {
@@ -30,7 +30,7 @@ func (l layout) log(name string) string { return l.path("logs", name+".log") }
 // etcd is the directory of the API server's data.
 func (l layout) etcd() string { return l.path("etcd") }
 
-// nodeRoot is what a node sees as /.
+// nodeRoot is the root directory of a node.
 func (l layout) nodeRoot(name string) string { return l.path("nodes", name, "root") }
 
 // overlay has the upper and work directory of a directory that a node shares with the

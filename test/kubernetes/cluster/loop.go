@@ -50,8 +50,8 @@ func detachLoops(dir string) error {
 	return nil
 }
 
-// loopsOf chooses the loop devices of these files, and those that these carry,
-// which come first: they keep the device below after all mounts are gone.
+// loopsOf selects the loop devices of these files, and those stacked on them, which
+// come first: they keep the device below after all mounts are gone.
 func loopsOf(all []loop, files map[fileID]bool) []loop {
 	var chosen []loop
 	var with func(l loop)
@@ -118,13 +118,13 @@ func (l loop) open() (*os.File, fileID, error) {
 	return nil, fileID{}, fmt.Errorf("cluster: %s: ask for its file: %w", l.path, err)
 }
 
-// filesBelow knows the regular files of a directory, in which nothing is
-// mounted: it is seen from outside the nodes' namespaces.
+// filesBelow has the regular files of a directory, seen from outside the nodes'
+// namespaces, without mounts in it.
 func filesBelow(dir string) (map[fileID]bool, error) {
 	files := make(map[fileID]bool)
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a node that runs removes what it made
+			return nil // a running node removes its own mounts
 		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err

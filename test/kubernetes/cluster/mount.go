@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount is mount(2) with an error that names what was to be mounted.
+// mount is mount(2) with an error that names the source and the target.
 func mount(source, target, kind string, flags uintptr, options string) error {
 	if err := unix.Mount(source, target, kind, flags, options); err != nil {
 		return fmt.Errorf("cluster: mount %s %s on %s: %w", kind, source, target, err)

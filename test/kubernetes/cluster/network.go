@@ -111,9 +111,9 @@ func (r record) makeNodeNetwork(i int) error {
 	return route(netip.PrefixFrom(netip.IPv4Unspecified(), 0), r.Plan.controlPlane())
 }
 
-// hardwareAddress is that of a node, or of the bridge as 0. A bridge without one
-// of its own takes that of a port, and with another whenever ports change; and a
-// node that comes back has its old one: what others remember stays true.
+// hardwareAddress is that of a node, or of the bridge as 0. A bridge without an address
+// takes a port's, another one whenever ports change. A restarted node has its old one,
+// so that neighbour caches stay valid.
 func hardwareAddress(i int) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 'h', 'o', 'l', 'd', byte(i)}
 }

@@ -110,7 +110,7 @@ const nodeSocket = "cluster-node.sock"
 
 // leaveTopControlGroup moves this process out of the top of its namespace where
 // control groups are version 2, in which a group with children that have
-// controllers has no processes of its own.
+// controllers has no processes.
 func leaveTopControlGroup() error {
 	all, err := hierarchies()
 	if err != nil || !all[0].unified() {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// OnNode runs a program of the machine in all namespaces of a node, where it
-// sees what the kubelet sees, and returns what it prints.
+// OnNode runs a program of the machine in all namespaces of a node, with the kubelet's
+// view, and returns its output.
 func (c *Cluster) OnNode(ctx context.Context, node string, args ...string) (string, error) {
 	pid, err := c.NodePID(ctx, node)
 	if err != nil {

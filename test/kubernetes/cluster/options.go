@@ -21,9 +21,9 @@ type Options struct {
 	// Nodes is how many there are; 0 means two. They are called node-1, node-2…
 	Nodes int
 	// Zone is that of all nodes, named as those of AWS are, such as us-west-2a in
-	// the region us-west-2. If it is empty each has one of its own, test-1, test-2…
+	// the region us-west-2. If it is empty each has another one, test-1, test-2…
 	Zone string
-	// NoNodes starts the control plane alone, for tests of what needs no kubelet.
+	// NoNodes starts the control plane alone, for tests that need no kubelet.
 	NoNodes bool
 	// FeatureGates go to the API server, the controller manager, the scheduler
 	// and the kubelets.
@@ -44,7 +44,7 @@ type Options struct {
 	Attached bool
 }
 
-// maxNodes is what the address plan has room for, see addresses.go.
+// maxNodes is the limit of the address plan, see addresses.go.
 const maxNodes = 60
 
 // complete sets the defaults and rejects invalid options.

@@ -13,8 +13,8 @@ import (
 // reaper waits for processes, as the first process of a PID namespace must: for those it
 // started, whose exit it delivers, and for orphans.
 //
-// Nothing else in the process may wait: os/exec's Wait and the reaper would reap each
-// other's children.
+// Other code in the process must not wait for children: os/exec's Wait and the reaper
+// would reap each other's.
 type reaper struct {
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus

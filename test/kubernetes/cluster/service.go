@@ -15,7 +15,7 @@ import (
 // restartDelay is between the unexpected end of a program and its next start.
 const restartDelay = time.Second
 
-// stopTimeout is what a program gets between SIGTERM and SIGKILL.
+// stopTimeout is a program's time between SIGTERM and SIGKILL.
 const stopTimeout = 10 * time.Second
 
 // service keeps one program running, like the service manager of a machine.
@@ -58,9 +58,9 @@ func (s *service) start() error {
 }
 
 func (s *service) runLocked() error {
-	// The name it is called by, not the file behind the link, is what the
-	// program goes by. It leads a group of its own: a terminal's signals are for
-	// the one that started the cluster.
+	// The program acts by the name of the link, not of the file behind it. It leads its
+	// own process group: a terminal's signals are for the command that started the
+	// cluster.
 	cmd := &exec.Cmd{
 		Path: s.path, Args: append([]string{s.path}, s.args...), Env: s.env,
 		Stdout: s.log, Stderr: s.log, Dir: "/",

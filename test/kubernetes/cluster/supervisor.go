@@ -168,7 +168,7 @@ func control(services []*service, name, verb string) error {
 func self() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("cluster: find the own executable: %w", err)
+		return "", fmt.Errorf("cluster: find this executable: %w", err)
 	}
 	return path, nil
 }

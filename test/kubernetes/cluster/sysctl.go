@@ -9,8 +9,8 @@ import (
 )
 
 // kubeletSysctls are the settings of the whole machine that a kubelet changes
-// when it starts (setupKernelTunables in k/k's pkg/kubelet/cm). They are no part
-// of any namespace.
+// when it starts (setupKernelTunables in k/k's pkg/kubelet/cm). They belong to no
+// namespace.
 func kubeletSysctls() []string {
 	return []string{
 		"kernel/keys/root_maxbytes", "kernel/keys/root_maxkeys", "kernel/panic", "kernel/panic_on_oops",
@@ -34,7 +34,7 @@ func readSysctls() (map[string]string, error) {
 	return values, nil
 }
 
-// restoreSysctls puts back those that differ.
+// restoreSysctls restores the settings that differ.
 func restoreSysctls(values map[string]string) error {
 	now, err := readSysctls()
 	if err != nil {

@@ -23,7 +23,7 @@ type options struct {
 	root    string // of the repository
 	cluster string // state directory of a cluster that runs; "" for an own one
 	image   string // archive; "" is what `make image` writes
-	report  string // directory for what is found
+	report  string // directory for the results
 	passes  string
 	labels  string // ginkgo's label filter, instead of the passes'
 	focus   string // regular expression of names, instead of the passes'

@@ -54,7 +54,7 @@ type outcome int
 // In ascending order of precedence for a spec of several passes.
 const (
 	unselected outcome = iota
-	skipped            // by itself, when it saw what it needs
+	skipped            // by itself, because a requirement is missing
 	passed
 	failed
 )
@@ -63,7 +63,7 @@ const (
 func (s spec) outcome() (outcome, string) {
 	switch {
 	case !slices.Contains([]string{"passed", "skipped", "pending"}, s.State):
-		return failed, "" // also what comes before and after all specs
+		return failed, "" // also the suite's setup and teardown
 	case s.State == "passed":
 		return passed, ""
 	case s.Failure.Message != "":

@@ -19,7 +19,7 @@ type pass struct {
 	// only and skip are regular expressions of names.
 	only string
 	skip []exclusion
-	// procs is how many specs run at a time; 0 is what the flag says.
+	// procs is the number of specs that run at a time; 0 takes the flag's.
 	procs int
 }
 
@@ -114,8 +114,8 @@ func (p pass) skipped() string {
 	return strings.Join(all, "|")
 }
 
-// reason says why a spec was not selected by a pass, or "" if only its labels
-// and the names that the pass is for can tell.
+// reason says why a pass does not select a spec, or "" if that depends on the spec's
+// labels and on the names of the pass.
 func (p pass) reason(name string) string {
 	for _, e := range p.skip {
 		if regexp.MustCompile(e.names).MatchString(name) {

@@ -20,10 +20,9 @@ import (
 	"github.com/holdfast-csi/holdfast/test/kubernetes/cluster"
 )
 
-// gateway provides what the suite expects of nodes, and the nodes of the test
-// cluster lack: SSH, and systemctl for the kubelet. It listens on the machine
-// only, as the host that the suite takes to reach nodes by (KUBE_SSH_BASTION),
-// and plays these nodes itself.
+// gateway provides SSH, and systemctl for the kubelet, which the suite expects of nodes
+// and the test cluster's nodes lack. It listens on the machine only, as the host that
+// the suite takes to reach nodes by (KUBE_SSH_BASTION), and plays these nodes itself.
 type gateway struct {
 	cluster *cluster.Cluster
 	config  *ssh.ServerConfig

@@ -147,7 +147,7 @@ func replaceBetweenMarkers(file, text string) error {
 	before, rest, begun := strings.Cut(string(data), beginMarker)
 	_, after, ended := strings.Cut(rest, endMarker)
 	if !begun || !ended {
-		return fmt.Errorf("%s: there are no markers %s and %s", file, beginMarker, endMarker)
+		return fmt.Errorf("%s: the markers %s and %s are missing", file, beginMarker, endMarker)
 	}
 	return os.WriteFile(file, []byte(before+beginMarker+"\n\n"+text+"\n"+endMarker+after), 0o644)
 }

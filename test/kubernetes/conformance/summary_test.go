@@ -24,7 +24,7 @@ const report = `[{"RunTime": 90000000000, "SpecReports": [
  {"LeafNodeType": "AfterSuite", "State": "failed", "LeafNodeText": "after all"}
 ]}]`
 
-// second passes what the first skips.
+// second passes a spec that the first skips.
 const second = `[{"SpecReports": [
  ` + head + `"State": "skipped", "ContainerHierarchyTexts": ["External Storage", "[Testpattern: Dynamic PV (ext4)] volumes"], "LeafNodeText": "should  store data"},
  ` + head + `"State": "passed", "ContainerHierarchyTexts": ["[Testpattern: Dynamic PV] capacity"], "LeafNodeText": "tells"}

@@ -22,10 +22,10 @@ const LocalDriver = "local.holdfast.dev"
 // work.
 const readyTimeout = 3 * time.Minute
 
-// registeredPoll is how often a node is asked for its drivers.
+// registeredPoll is the interval of reading a node's drivers.
 const registeredPoll = 200 * time.Millisecond
 
-// Options say what is installed, and from where.
+// Options name the installed program and its source.
 type Options struct {
 	// Root is the directory of this repository, with bin/helm and the chart.
 	Root string
@@ -151,7 +151,7 @@ func (d *Deployment) helm(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// explain adds to an error what the release's pods have to say about it.
+// explain adds the state and the logs of the release's pods to an error.
 func (d *Deployment) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

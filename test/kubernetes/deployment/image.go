@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Image is how pods name what is in an archive.
+// Image is the name by which pods refer to an archive's image.
 type Image struct {
 	Archive         string // file, as `make image` writes it
 	Repository, Tag string
@@ -38,8 +38,8 @@ func ReadImage(archive string) (Image, error) {
 	return Image{Archive: archive, Repository: name[:colon], Tag: name[colon+1:]}, nil
 }
 
-// imageName reads the index that the OCI image layout has as index.json, with
-// the annotation by which containerd names what it imports.
+// imageName reads the index that the OCI image layout has as index.json, with the
+// annotation by which containerd names an imported image.
 func imageName(archive *tar.Reader) (string, error) {
 	for {
 		header, err := archive.Next()

@@ -84,7 +84,7 @@ func (c *scene) succeed(pod *corev1.Pod) {
 	})
 }
 
-// exec runs a script in a pod and returns what it prints.
+// exec runs a script in a pod and returns its output.
 func (c *scene) exec(pod, script string) string {
 	c.Helper()
 	output, err := c.kubectl(c.Context(), "exec", pod, "--", "sh", "-c", script)

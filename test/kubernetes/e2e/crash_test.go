@@ -149,7 +149,7 @@ func (c *scene) expectPassed(node string, want []string) {
 			c.Errorf("the driver did not die within %s: it passed %s", operation, strings.Join(passed, ", "))
 		}
 	}
-	c.Logf("how often the driver on %s died within what: %v", node, died)
+	c.Logf("deaths of the driver on %s by operation: %v", node, died)
 }
 
 // passed lists the failpoints that a node's driver has reached.

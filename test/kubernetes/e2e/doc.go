@@ -2,12 +2,12 @@
 // real cluster of two nodes (package cluster). They use the API server, as users do, and
 // then check the nodes' pools, mounts and loop devices.
 //
-// `make test-kubernetes` runs all of them, `make test-kubernetes-short` those
-// that a change must pass at least. One alone, with what has been built before:
+// `make test-kubernetes` runs all of them, `make test-kubernetes-short` those that each
+// change must pass. One alone, with earlier builds:
 //
 //	go test ./e2e -run TestHoldfast/.*/clone -v
 //
-// The tests share one cluster, and each has a namespace of its own. Tests that do not
+// The tests share one cluster, and each has its own namespace. Tests that do not
 // affect each other run first, several at a time. Those that disturb the driver, a node
 // or the control plane run alone. A failed test prints the events and objects of its
 // namespace and the driver's logs. At the end the pools must be empty, and after the end

@@ -21,7 +21,7 @@ import (
 
 const (
 	ebsDriver = "ebs.csi.aws.com"
-	ebsClass  = "holdfast-ebs" // what the chart calls the StorageClass, and those of snapshots
+	ebsClass  = "holdfast-ebs" // the chart's name of the StorageClass, and of those of snapshots
 	ebsZone   = "us-west-2a"
 	ebsRegion = "us-west-2"
 	// hardware is the directory of the instance's devices, on the node and in the driver's
@@ -177,7 +177,7 @@ func (e *emulator) expectEmpty(t *testing.T) {
 	t.Errorf("when all is deleted, %v", err)
 }
 
-// calls is how often an action of EC2 was called.
+// calls is the number of calls of an action of EC2.
 func (e *emulator) calls(ctx context.Context, action string) (int, error) {
 	var statistics struct {
 		Actions map[string]struct{ Calls int }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	class   = "holdfast-local" // what the chart calls the StorageClass, and those of snapshots
+	class   = "holdfast-local" // the chart's name of the StorageClass, and of those of snapshots
 	busybox = "registry.k8s.io/e2e-test-images/busybox:1.37.0-2"
 )
 

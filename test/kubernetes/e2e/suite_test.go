@@ -81,7 +81,7 @@ func (s *suite) install(t *testing.T, o deployment.Options) {
 }
 
 // kubeletFields limit the kubelet's restart backoff to a second, because tests kill the
-// driver many times. They also make the kubelet sync pods more often than once a minute,
+// driver many times. They also make the kubelet sync pods at intervals below a minute,
 // so that it soon expands a mounted volume.
 func kubeletFields() map[string]any {
 	return map[string]any{
@@ -104,7 +104,7 @@ func (s *suite) connect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // no limit of its own
+	config.QPS = -1 // no limit of this client
 	if s.api, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // Package images writes archives of container images that need neither a
-// registry nor a container engine: those that the pods of the tests run, under
-// the very names that the Kubernetes project's own tests ask for.
+// registry nor a container engine: those of the tests' pods, under the names in the
+// Kubernetes project's own tests.
 package images
 
 import (
@@ -82,7 +82,7 @@ func (l *Layer) Link(name, to string) error {
 	})
 }
 
-// bytes ends the layer; nothing can be added after.
+// bytes ends the layer; nothing can be added afterwards.
 func (l *Layer) bytes() ([]byte, error) {
 	if err := l.archive.Close(); err != nil {
 		return nil, fmt.Errorf("images: %w", err)

@@ -13,7 +13,7 @@ import (
 	image "k8s.io/kubernetes/test/utils/image"
 )
 
-// exampleImage is what the image "busybox" of the manifests in examples/ means.
+// exampleImage is the full name of the image "busybox" in the manifests of examples/.
 const exampleImage = "docker.io/library/busybox:latest"
 
 // Programs are files that the images are made of.
@@ -78,8 +78,8 @@ func single(name, from string) (*Layer, error) {
 	return layer, layer.Copy(name, from)
 }
 
-// gnuLayer lies over busybox, whose dd knows no oflag=nocache; and whose shell
-// takes its own dd whatever PATH says, so that it needs another one, too.
+// gnuLayer lies over busybox, whose dd knows no oflag=nocache; and whose shell uses its
+// own dd independent of PATH, so that it needs another shell, too.
 func gnuLayer(files map[string]string) (*Layer, error) {
 	layer := NewLayer()
 	for _, name := range slices.Sorted(maps.Keys(files)) {

@@ -1,6 +1,6 @@
-// Package leftovers compares what a machine has before and after a test: a
-// cluster that has ended must have left nothing. It sees the whole machine, so
-// nothing but other clusters, and containers, may make such things meanwhile.
+// Package leftovers compares a machine's resources before and after a test: an ended
+// cluster must leave none. It sees the whole machine, so nothing but other clusters,
+// and containers, may make such things meanwhile.
 package leftovers
 
 import (
@@ -20,13 +20,13 @@ import (
 // State is what there is, each as a line that a person can read.
 type State map[string]bool
 
-// Take looks at the machine: processes in PID namespaces of their own, mounts,
+// Take reads the machine's state: processes in other PID namespaces, mounts,
 // loop devices, network devices, named network namespaces and control groups.
 func Take() (State, error) {
 	state := make(State)
 	var failed []error
-	for _, look := range []func() ([]string, error){processes, mounts, loops, links, networks, controlGroups} {
-		lines, err := look()
+	for _, list := range []func() ([]string, error){processes, mounts, loops, links, networks, controlGroups} {
+		lines, err := list()
 		failed = append(failed, err)
 		for _, line := range lines {
 			state[line] = true
@@ -35,7 +35,7 @@ func Take() (State, error) {
 	return state, errors.Join(failed...)
 }
 
-// Since lists what is there now and was not then.
+// Since lists the resources that have appeared since.
 func (s State) Since(before State) []string {
 	var added []string
 	for line := range s {
@@ -47,10 +47,10 @@ func (s State) Since(before State) []string {
 	return added
 }
 
-// Watch is a look at the machine before a test.
+// Watch has the state of the machine before a test.
 type Watch struct {
-	// Cluster is the ID of the test's cluster. With it, what belongs to another
-	// cluster does not count.
+	// Cluster is the ID of the test's cluster. With it, another cluster's resources do
+	// not count.
 	Cluster string
 
 	before State
@@ -72,8 +72,8 @@ func Start(t *testing.T) *Watch {
 func (w *Watch) check(t *testing.T) {
 	t.Helper()
 	var added []string
-	// Other programs make mounts and processes for a moment, too, and what has
-	// ended is gone a moment later: on a busy machine that is many seconds.
+	// Other programs make short-lived mounts and processes, too, and an ended process
+	// can stay for many seconds on a busy machine.
 	for range 600 {
 		now, err := Take()
 		if err != nil {
@@ -87,10 +87,10 @@ func (w *Watch) check(t *testing.T) {
 	t.Errorf("left on the machine:\n%s", strings.Join(added, "\n"))
 }
 
-// foreign lists what does not belong to this test's cluster. Control groups and links of
-// another one have its ID, and the files of its loop devices are still there,
-// which those of a cluster that has been taken down are not. A process of no
-// cluster's control group belongs to another container.
+// foreign lists the resources of others than this test's cluster. Control groups and
+// links of another one have its ID, and the files of its loop devices are still there,
+// which those of a cluster that has been taken down are not. A process of no cluster's
+// control group belongs to another container.
 func (w *Watch) foreign(line string) bool {
 	if strings.HasPrefix(line, "process ") && !strings.Contains(line, "holdfast-cluster-") {
 		return true
@@ -107,7 +107,7 @@ func (w *Watch) foreign(line string) bool {
 // process is one in another PID namespace than this one.
 type process struct{ pid, namespace, args, group string }
 
-// processes lists those that are in another PID namespace than this one, with
+// processes lists the processes in other PID namespaces than this one, with
 // the control group that shows which cluster they belong to. What has been put into a
 // cluster's namespaces from outside, as by nsenter, has the control group of one
 // that is there already.

@@ -1,9 +1,9 @@
-// Command kube is every program of a Kubernetes cluster in one executable: it
-// does what the name says that it is called by (a symbolic link per program).
-// One link of 280 MB replaces six, and a page of the executable that
-// several of them use is in memory once.
+// Command kube is every program of a Kubernetes cluster in one executable: it runs the
+// program by whose name it is called (a symbolic link per program). One link of 280 MB
+// replaces six, and a page of the executable that several of them use is in memory
+// once.
 //
-// containerd's shim is a program of its own (see kubernetes.mk): one runs for
+// containerd's shim is a separate program (see kubernetes.mk): one runs for
 // each pod, and the start of this executable alone costs 40 MB.
 package main
 
@@ -35,8 +35,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// programs maps the name that the executable is called by to what it then does.
-// Each returns its exit code.
+// programs maps the executable's names to their programs. Each returns its exit code.
 var programs = map[string]func() int{
 	"etcd":                    runEtcd,
 	"kube-apiserver":          command(apiserver.NewAPIServerCommand),

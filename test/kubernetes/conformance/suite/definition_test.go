@@ -30,7 +30,7 @@ type definition struct {
 	DriverInfo     storage.DriverInfo
 }
 
-// check refuses what the suite passes over in silence: a field or a capability
+// check refuses errors that the suite ignores: a field or a capability
 // that it does not know, and a timeout that makes it use its defaults for all.
 func check(file string) error {
 	data, err := os.ReadFile(file)

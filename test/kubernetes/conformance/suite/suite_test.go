@@ -1,6 +1,6 @@
 // Package suite is the Kubernetes project's own suite of tests for CSI drivers
-// that are installed already ("external storage"), and nothing else of its
-// end-to-end tests. Command conformance runs it.
+// that are installed already ("external storage"), without its other end-to-end tests.
+// Command conformance runs it.
 package suite
 
 import (
@@ -16,8 +16,7 @@ import (
 	"k8s.io/kubernetes/test/e2e/storage/external"
 	manifests "k8s.io/kubernetes/test/e2e/testing-manifests"
 
-	// The framework's own hooks: what is printed of a failed spec, and the wait
-	// for nodes.
+	// The framework's own hooks: the output of a failed spec, and the wait for nodes.
 	_ "k8s.io/kubernetes/test/e2e/framework/debug/init"
 	_ "k8s.io/kubernetes/test/e2e/framework/node/init"
 )
