@@ -1,0 +1,100 @@
+package contenttest
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+)
+
+func labelOf(object metav1.Object) string { return object.GetLabels()[claim.ManagedByLabel] }
+
+func (s *Suite[T]) nodeCreatesAndLabels(t *testing.T) {
+	object := s.Make("a")
+	f := s.StartOn(t, "n1", nil, append(s.volumesOf(object, "n1"), object)...)
+	if node := labelOf(f.Done("a")); node != "n1" {
+		t.Errorf("labelled for %q", node)
+	}
+	// The volumes may be deleted before the snapshot: the label then names its node.
+	for _, volume := range s.volumesOf(object, "n1") {
+		f.Delete(volume)
+	}
+	f.DeleteByUser("a")
+	f.Vanishes("a")
+	f.AtDriver(0)
+}
+
+func (s *Suite[T]) nodeIgnoresOthers(t *testing.T) {
+	for name, row := range map[string]struct {
+		volumes string
+		object  T
+	}{
+		"by the volumes":                    {"n2", s.Make("a")},
+		"by the label":                      {"n1", s.Make("a", s.Labelled("n2"))},
+		"by the volumes, during a creation": {"n2", s.Make("a", s.Marked, s.Deleted, s.UserGone)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.StartOn(t, "n1", nil, append(s.volumesOf(row.object, row.volumes), row.object)...).Untouched("a")
+		})
+	}
+}
+
+func (s *Suite[T]) nodeServesItsLabel(t *testing.T) {
+	s.StartOn(t, "n1", nil, s.Make("a", s.Labelled("n1"))).Done("a")
+}
+
+func (s *Suite[T]) nodeWaitsForVolumes(t *testing.T) {
+	object := s.Make("a")
+	volumes := s.volumesOf(object, "n1")
+	last := len(volumes) - 1
+	f := s.StartOn(t, "n1", nil, append([]runtime.Object{object}, volumes[:last]...)...)
+	f.Untouched("a")
+	f.Add(volumes[last])
+	f.Done("a")
+}
+
+func (s *Suite[T]) nodeAdopts(t *testing.T) {
+	driver := csidriver.New(Driver)
+	elsewhere := s.Add(csidriver.New(Driver), "elsewhere")
+	f := s.StartOn(t, "n1", driver, s.Static("own", s.Add(driver, "old")), s.Static("other", elsewhere))
+	if node := labelOf(f.Done("own")); node != "n1" {
+		t.Errorf("labelled for %q", node)
+	}
+	if v := s.View(f.Get("other")); v.Handle != "" || v.Error != "" || v.Meta.Labels != nil {
+		t.Errorf("the snapshot that another node may have was touched: %+v", v)
+	}
+}
+
+// nodeDeletesUnlabelled: the PersistentVolume of a retained volume may be gone when its
+// snapshot is deleted.
+func (s *Suite[T]) nodeDeletesUnlabelled(t *testing.T) {
+	driver := csidriver.New(Driver)
+	f := s.StartOn(t, "n1", driver, s.Make("a", s.Recorded(s.Add(driver, "old"), true), s.Deleted, s.UserGone))
+	f.Vanishes("a")
+	f.AtDriver(0)
+}
+
+// nodeDeletesASharedID: drivers that work on each node alone may give the same ID on two
+// nodes.
+func (s *Suite[T]) nodeDeletesASharedID(t *testing.T) {
+	driver := csidriver.New(Driver)
+	recorded := s.Recorded(s.Add(driver, "old"), true)
+	f := s.StartOn(t, "n1", driver,
+		s.Make("a", recorded, s.Labelled("n1"), s.Deleted, s.UserGone), s.Make("b", recorded, s.Labelled("n2")))
+	f.Vanishes("a")
+	f.AtDriver(0)
+}
+
+func (s *Suite[T]) nodeReleasesAnOrphan(t *testing.T) {
+	deleted := metav1.NewTime(time.Now().Add(-2 * time.Minute))
+	f := s.StartOn(t, "n1", nil, s.Make("just"), s.Make("ready", s.Recorded(s.Taken("ready"), true)),
+		s.Make("long", s.UserGone, func(o T) { o.SetDeletionTimestamp(&deleted) }))
+	f.Vanishes("long")
+	f.Untouched("ready")
+	f.DeleteByUser("just")
+	f.stays("just") // another node may have it in its caches
+}
