@@ -100,9 +100,8 @@ func (c *Controller) ensureLock(ctx context.Context, id string, desired params.S
 	case locked && lock.State != "expired":
 		return nil
 	}
-	_, err = c.cloud.LockSnapshot(ctx, cloud.LockInput{
+	return c.cloud.LockSnapshot(ctx, cloud.LockInput{
 		SnapshotID: id, Mode: desired.Lock.Mode, Duration: desired.Lock.Days,
 		Expires: desired.Lock.Expires, CoolOff: desired.Lock.CoolOff,
 	})
-	return err
 }

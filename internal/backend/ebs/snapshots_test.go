@@ -174,7 +174,7 @@ func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 		first := s.snapshot(p, spec)
 		s.wantSnapshots(1)
 		lock, locked, err := p.controller.cloud.LockOf(s.Context(), first.ID)
-		if err != nil || !locked || lock.Duration != 7 {
+		if err != nil || !locked || time.Until(lock.Expires).Round(time.Hour) != 7*24*time.Hour {
 			s.Errorf("lock %+v, %v, %v; want 7 days", lock, locked, err)
 		}
 		restores, err := p.controller.cloud.FastRestores(s.Context(), first.ID)

@@ -220,7 +220,7 @@ func (e *ec2) modify(in cloud.ModifyInput) (cloud.Modification, error) {
 		}
 	}
 	m := &cloud.Modification{
-		VolumeID: v.ID, State: cloud.Modifying, Start: now.Truncate(time.Millisecond), OriginalSize: v.Size, OriginalType: v.Type, OriginalIOPS: v.IOPS,
+		VolumeID: v.ID, State: cloud.Modifying, Start: now.Truncate(time.Millisecond),
 		TargetSize: v.Size, TargetType: v.Type, TargetIOPS: v.IOPS, TargetThroughput: v.Throughput,
 	}
 	set(&m.TargetSize, in.Size)

@@ -224,8 +224,7 @@ func TestAnswers_mayBeEmpty(t *testing.T) {
 			func() error { return r.DetachVolume(ctx, vol, i, false) },
 			func() error { return r.EnableFastRestore(ctx, snap, []string{zone}) },
 			func() error {
-				_, err := r.LockSnapshot(ctx, LockInput{SnapshotID: snap, Mode: "governance", Duration: 1})
-				return err
+				return r.LockSnapshot(ctx, LockInput{SnapshotID: snap, Mode: "governance", Duration: 1})
 			},
 			func() error { return r.CreateTags(ctx, []string{vol}, map[string]string{"a": "b"}) },
 		}

@@ -53,17 +53,14 @@ func toAttachment(a types.VolumeAttachment) Attachment {
 
 func toInstance(i types.Instance) Instance {
 	out := Instance{
-		ID:         aws.ToString(i.InstanceId),
-		Type:       string(i.InstanceType),
-		OutpostARN: aws.ToString(i.OutpostArn),
-		Interfaces: len(i.NetworkInterfaces),
+		ID:   aws.ToString(i.InstanceId),
+		Type: string(i.InstanceType),
 	}
 	if i.State != nil {
 		out.State = string(i.State.Name)
 	}
 	if i.Placement != nil {
 		out.Zone = aws.ToString(i.Placement.AvailabilityZone)
-		out.ZoneID = aws.ToString(i.Placement.AvailabilityZoneId)
 	}
 	for _, m := range i.BlockDeviceMappings {
 		device := InstanceDevice{Name: aws.ToString(m.DeviceName)}
@@ -79,49 +76,36 @@ func toInstance(i types.Instance) Instance {
 
 func toInstanceType(t types.InstanceTypeInfo) InstanceType {
 	out := InstanceType{Name: string(t.InstanceType), Cards: 1}
-	if t.EbsInfo == nil {
-		return out
+	if t.EbsInfo != nil {
+		out.Cards = max(1, int(aws.ToInt32(t.EbsInfo.MaximumEbsCards)), len(t.EbsInfo.EbsCards))
 	}
-	out.MaximumAttachments = int(aws.ToInt32(t.EbsInfo.MaximumEbsAttachments))
-	out.Shared = t.EbsInfo.AttachmentLimitType == types.AttachmentLimitTypeShared
-	out.Cards = max(1, int(aws.ToInt32(t.EbsInfo.MaximumEbsCards)), len(t.EbsInfo.EbsCards))
 	return out
 }
 
 func toModification(m types.VolumeModification) Modification {
 	return Modification{
-		VolumeID:           aws.ToString(m.VolumeId),
-		State:              string(m.ModificationState),
-		Message:            aws.ToString(m.StatusMessage),
-		TargetType:         string(m.TargetVolumeType),
-		OriginalType:       string(m.OriginalVolumeType),
-		TargetSize:         aws.ToInt32(m.TargetSize),
-		TargetIOPS:         aws.ToInt32(m.TargetIops),
-		TargetThroughput:   aws.ToInt32(m.TargetThroughput),
-		OriginalSize:       aws.ToInt32(m.OriginalSize),
-		OriginalIOPS:       aws.ToInt32(m.OriginalIops),
-		OriginalThroughput: aws.ToInt32(m.OriginalThroughput),
-		Progress:           aws.ToInt64(m.Progress),
-		Start:              aws.ToTime(m.StartTime),
-		End:                aws.ToTime(m.EndTime),
+		VolumeID:         aws.ToString(m.VolumeId),
+		State:            string(m.ModificationState),
+		Message:          aws.ToString(m.StatusMessage),
+		TargetType:       string(m.TargetVolumeType),
+		TargetSize:       aws.ToInt32(m.TargetSize),
+		TargetIOPS:       aws.ToInt32(m.TargetIops),
+		TargetThroughput: aws.ToInt32(m.TargetThroughput),
+		Progress:         aws.ToInt64(m.Progress),
+		Start:            aws.ToTime(m.StartTime),
 	}
 }
 
 func toSnapshot(s types.Snapshot) Snapshot {
 	return Snapshot{
-		ID:          aws.ToString(s.SnapshotId),
-		VolumeID:    aws.ToString(s.VolumeId),
-		OwnerID:     aws.ToString(s.OwnerId),
-		State:       string(s.State),
-		Message:     aws.ToString(s.StateMessage),
-		Progress:    aws.ToString(s.Progress),
-		Size:        aws.ToInt32(s.VolumeSize),
-		Started:     aws.ToTime(s.StartTime),
-		Encrypted:   aws.ToBool(s.Encrypted),
-		KMSKeyID:    aws.ToString(s.KmsKeyId),
-		OutpostARN:  aws.ToString(s.OutpostArn),
-		Description: aws.ToString(s.Description),
-		Tags:        toTags(s.Tags),
+		ID:       aws.ToString(s.SnapshotId),
+		VolumeID: aws.ToString(s.VolumeId),
+		State:    string(s.State),
+		Message:  aws.ToString(s.StateMessage),
+		Progress: aws.ToString(s.Progress),
+		Size:     aws.ToInt32(s.VolumeSize),
+		Started:  aws.ToTime(s.StartTime),
+		Tags:     toTags(s.Tags),
 	}
 }
 
@@ -150,9 +134,6 @@ func toLock(l types.LockedSnapshotsInfo) Lock {
 	return Lock{
 		SnapshotID: aws.ToString(l.SnapshotId),
 		State:      string(l.LockState),
-		Duration:   aws.ToInt32(l.LockDuration),
-		CoolOff:    aws.ToInt32(l.CoolOffPeriod),
-		Created:    aws.ToTime(l.LockCreatedOn),
 		Expires:    aws.ToTime(l.LockExpiresOn),
 	}
 }
@@ -162,7 +143,6 @@ func toFastRestore(f types.DescribeFastSnapshotRestoreSuccessItem) FastRestore {
 		SnapshotID: aws.ToString(f.SnapshotId),
 		Zone:       aws.ToString(f.AvailabilityZone),
 		State:      string(f.State),
-		Reason:     aws.ToString(f.StateTransitionReason),
 	}
 }
 

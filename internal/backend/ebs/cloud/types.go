@@ -52,12 +52,9 @@ const (
 
 // Instance has the fields of an EC2 instance that the driver needs.
 type Instance struct {
-	ID, Type     string
-	State        string // pending, running, shutting-down, terminated, stopping, stopped
-	Zone, ZoneID string
-	OutpostARN   string
-	Devices      []InstanceDevice
-	Interfaces   int // network interfaces attached
+	ID, Type, Zone string
+	State          string // pending, running, shutting-down, terminated, stopping, stopped
+	Devices        []InstanceDevice
 }
 
 // States of an instance (EC2 API, InstanceState).
@@ -78,24 +75,19 @@ type InstanceDevice struct {
 	Card     int32
 }
 
-// InstanceType has the limits of an instance type for volumes.
+// InstanceType has the EBS cards of an instance type.
 type InstanceType struct {
-	Name string
-	// MaximumAttachments is the limit of attachments; Shared reports whether
-	// network interfaces and instance stores count against it.
-	MaximumAttachments int
-	Shared             bool
-	Cards              int
+	Name  string
+	Cards int
 }
 
 // Modification is the most recent ModifyVolume of a volume.
 type Modification struct {
-	VolumeID, State, Message                       string
-	TargetType, OriginalType                       string
-	TargetSize, TargetIOPS, TargetThroughput       int32
-	OriginalSize, OriginalIOPS, OriginalThroughput int32
-	Progress                                       int64 // percent
-	Start, End                                     time.Time
+	VolumeID, State, Message                 string
+	TargetType                               string
+	TargetSize, TargetIOPS, TargetThroughput int32
+	Progress                                 int64 // percent
+	Start                                    time.Time
 }
 
 // States of a modification (EC2 API, VolumeModification).
@@ -108,16 +100,13 @@ const (
 
 // Snapshot is an EBS snapshot.
 type Snapshot struct {
-	ID, VolumeID, OwnerID string
-	State                 string // pending, completed, error, recoverable, recovering
-	Message               string
-	Progress              string // such as 45%
-	Size                  int32  // GiB of the volume
-	Started               time.Time
-	Encrypted             bool
-	KMSKeyID, OutpostARN  string
-	Description           string
-	Tags                  map[string]string
+	ID, VolumeID string
+	State        string // pending, completed, error, recoverable, recovering
+	Message      string
+	Progress     string // such as 45%
+	Size         int32  // GiB of the volume
+	Started      time.Time
+	Tags         map[string]string
 }
 
 // States of a snapshot (EC2 API, Snapshot).
@@ -142,14 +131,12 @@ type Status struct {
 // Lock is the lock of a snapshot (EC2 API, LockedSnapshotsInfo).
 type Lock struct {
 	SnapshotID, State string
-	Duration          int32 // days
-	CoolOff           int32 // hours
-	Created, Expires  time.Time
+	Expires           time.Time
 }
 
 // FastRestore is the state of fast snapshot restore of a snapshot in a zone.
 type FastRestore struct {
-	SnapshotID, Zone, State, Reason string
+	SnapshotID, Zone, State string
 }
 
 // Zone is an availability zone.

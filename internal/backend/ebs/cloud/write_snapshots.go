@@ -26,9 +26,8 @@ func (c *Client) CreateSnapshot(ctx context.Context, in CreateSnapshotInput) (Sn
 		return Snapshot{}, err
 	}
 	s := toSnapshot(types.Snapshot{
-		SnapshotId: out.SnapshotId, VolumeId: out.VolumeId, OwnerId: out.OwnerId, State: out.State, StateMessage: out.StateMessage,
-		Progress: out.Progress, VolumeSize: out.VolumeSize, StartTime: out.StartTime, Encrypted: out.Encrypted,
-		KmsKeyId: out.KmsKeyId, OutpostArn: out.OutpostArn, Description: out.Description, Tags: out.Tags,
+		SnapshotId: out.SnapshotId, VolumeId: out.VolumeId, State: out.State, StateMessage: out.StateMessage,
+		Progress: out.Progress, VolumeSize: out.VolumeSize, StartTime: out.StartTime, Tags: out.Tags,
 	})
 	if s.ID == "" {
 		return s, incomplete(op)
@@ -55,7 +54,7 @@ func (c *Client) DeleteSnapshot(ctx context.Context, id string) error {
 
 // LockSnapshot locks a snapshot. It is not sent again after a lost answer, because a
 // lock can be extended and not shortened.
-func (c *Client) LockSnapshot(ctx context.Context, in LockInput) (Lock, error) {
+func (c *Client) LockSnapshot(ctx context.Context, in LockInput) error {
 	op := operation{"LockSnapshot", in.SnapshotID, once}
 	request := &ec2.LockSnapshotInput{
 		SnapshotId: aws.String(in.SnapshotID), LockMode: types.LockMode(in.Mode),
@@ -64,14 +63,8 @@ func (c *Client) LockSnapshot(ctx context.Context, in LockInput) (Lock, error) {
 	if !in.Expires.IsZero() {
 		request.ExpirationDate = aws.Time(in.Expires)
 	}
-	out, err := mutate(ctx, c, op, c.api.LockSnapshot, request)
-	if err != nil {
-		return Lock{}, err
-	}
-	return toLock(types.LockedSnapshotsInfo{
-		SnapshotId: aws.String(in.SnapshotID), LockState: out.LockState, LockDuration: out.LockDuration,
-		CoolOffPeriod: out.CoolOffPeriod, LockCreatedOn: out.LockCreatedOn, LockExpiresOn: out.LockExpiresOn,
-	}), nil
+	_, err := mutate(ctx, c, op, c.api.LockSnapshot, request)
+	return err
 }
 
 // EnableFastRestore enables fast snapshot restore in the zones. It fails if EC2 refuses
