@@ -47,7 +47,8 @@ func (s *settings) server(log *slog.Logger) (*ec2emu.Server, error) {
 		}
 		config.Devices = devices
 	}
-	return ec2emu.New(ec2emu.Options{World: config, Knobs: s.knobs.Endpoint, Seed: s.seed, Journal: s.journal, Logger: log})
+	return ec2emu.New(ec2emu.Options{World: config, Knobs: s.knobs.Endpoint, Seed: s.seed, Journal: s.journal,
+		Logger: log})
 }
 
 // populate starts the instances that a kept world lacks, without the time that an

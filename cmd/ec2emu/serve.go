@@ -36,7 +36,8 @@ func (s *settings) doors(ctx context.Context, server *ec2emu.Server, log *slog.L
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if to, ok := listener.Addr().(*net.TCPAddr); ok && !to.IP.IsLoopback() {
-			log.Warn("listening beyond this machine without access control: every client can change all volumes", "what", name, "address", to)
+			log.Warn("listening beyond this machine without access control: every client can change all volumes",
+				"what", name, "address", to)
 		}
 		open = append(open, door{name: name, listener: listener, serve: serve})
 		return nil
@@ -57,7 +58,9 @@ func (s *settings) doors(ctx context.Context, server *ec2emu.Server, log *slog.L
 
 // metadataDoors adds one port per instance, or one port for all if the network of
 // the request identifies the instance.
-func (s *settings) metadataDoors(server *ec2emu.Server, add func(string, string, func(context.Context, net.Listener) error) error) error {
+func (s *settings) metadataDoors(
+	server *ec2emu.Server, add func(string, string, func(context.Context, net.Listener) error) error,
+) error {
 	if s.metadata == "" {
 		return nil
 	}
@@ -89,7 +92,8 @@ func (s *settings) metadataDoors(server *ec2emu.Server, add func(string, string,
 		if first != 0 {
 			at = first + i
 		}
-		if err := add("metadata of "+one.id, net.JoinHostPort(host, strconv.Itoa(at)), serving(server.Metadata(one.id))); err != nil {
+		if err := add("metadata of "+one.id, net.JoinHostPort(host, strconv.Itoa(at)),
+			serving(server.Metadata(one.id))); err != nil {
 			return err
 		}
 	}
@@ -107,7 +111,8 @@ func serveAll(ctx context.Context, doors []door) error {
 
 // greet prints the addresses and the settings with which clients use them.
 func (s *settings) greet(out io.Writer, doors []door) {
-	_, _ = fmt.Fprintf(out, "EC2 of account %s in %s; nothing here is Amazon's, and nothing costs.\n\n", s.account, s.region)
+	_, _ = fmt.Fprintf(out, "EC2 of account %s in %s; nothing here is Amazon's, and nothing costs.\n\n",
+		s.account, s.region)
 	for _, d := range doors {
 		_, _ = fmt.Fprintf(out, "  %-32s http://%s\n", d.name, d.listener.Addr())
 	}
@@ -130,7 +135,8 @@ func (s *settings) greet(out io.Writer, doors []door) {
 			_, _ = fmt.Fprintf(out, "  Counters and knobs:\n    curl http://%[1]s/metrics   curl http://%[1]s/   (what else there is)\n", d.listener.Addr())
 			continue
 		}
-		_, _ = fmt.Fprintf(out, "  As the first instance:\n    export AWS_EC2_METADATA_SERVICE_ENDPOINT=http://%s\n\n", d.listener.Addr())
+		_, _ = fmt.Fprintf(out, "  As the first instance:\n    export AWS_EC2_METADATA_SERVICE_ENDPOINT=http://%s\n\n",
+			d.listener.Addr())
 		return
 	}
 }

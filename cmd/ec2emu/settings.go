@@ -65,7 +65,8 @@ func parse(arguments []string, output io.Writer) (*settings, error) {
 
 func (s *settings) addresses(flags *pflag.FlagSet) {
 	flags.StringVar(&s.address, "address", "127.0.0.1:4580", "where EC2 answers")
-	flags.StringVar(&s.control, "control-address", "127.0.0.1:4581", "where the control interface and /metrics answer; empty is nowhere")
+	flags.StringVar(&s.control, "control-address", "127.0.0.1:4581",
+		"where the control interface and /metrics answer; empty is nowhere")
 	flags.StringVar(&s.metadata, "metadata-address", "127.0.0.1:4590",
 		"where the metadata service of the first instance answers, each next one port higher; empty is nowhere")
 	flags.StringVar(&s.region, "region", "us-west-2", "the region")
@@ -75,16 +76,21 @@ func (s *settings) addresses(flags *pflag.FlagSet) {
 func (s *settings) describe(flags *pflag.FlagSet, r *raw) {
 	flags.StringArrayVar(&r.instances, "instance", nil,
 		"an instance, ID=TYPE,ZONE[,interfaces=N][,network=CIDR]; repeatable; two of m5.large in the first zone when there is none")
-	flags.StringVar(&s.root, "root", "", "make volumes files below this directory, and attached ones loop devices (needs root, Linux)")
+	flags.StringVar(&s.root, "root", "",
+		"make volumes files below this directory, and attached ones loop devices (needs root, Linux)")
 	flags.StringVar(&s.state, "state", "", "keep the world in this directory over restarts")
 	flags.StringVar(&r.times, "times", "realistic", "how long transitions take: instant, bench, realistic or harsh")
 	flags.StringArrayVar(&r.latencies, "latency", []string{"20ms..60ms"},
 		"how long a call takes: 50ms, 20ms..60ms or 50ms~0.3 (median and deviation), or ACTION=… for one action; repeatable")
-	flags.StringVar(&r.throttling, "throttling", ec2emu.Unlimited, "token buckets: unlimited, default (as EC2 publishes them), tight or storm")
-	flags.StringVar(&r.mode, "throttling-mode", ec2emu.PerAPI, "a bucket per action (per-api), or one for all changes and one for all describes (shared)")
+	flags.StringVar(&r.throttling, "throttling",
+		ec2emu.Unlimited, "token buckets: unlimited, default (as EC2 publishes them), tight or storm")
+	flags.StringVar(&r.mode, "throttling-mode",
+		ec2emu.PerAPI, "a bucket per action (per-api), or one for all changes and one for all describes (shared)")
 	flags.StringVar(&r.knobsFile, "knobs", "", `a file of JSON {"endpoint": …, "world": …} with any other knobs`)
-	flags.StringArrayVar(&r.faults, "fault", nil, `a fault of calls in JSON, such as {"kind":"throttle","action":"AttachVolume","count":5}; repeatable`)
-	flags.StringArrayVar(&r.volumeFaults, "volume-fault", nil, `a fault of volumes in JSON, such as {"kind":"stuck-attaching","count":1}; repeatable`)
+	flags.StringArrayVar(&r.faults, "fault",
+		nil, `a fault of calls in JSON, such as {"kind":"throttle","action":"AttachVolume","count":5}; repeatable`)
+	flags.StringArrayVar(&r.volumeFaults, "volume-fault",
+		nil, `a fault of volumes in JSON, such as {"kind":"stuck-attaching","count":1}; repeatable`)
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of everything that is random")
 	flags.IntVar(&s.journal, "journal", 0, "how many calls the journal keeps; 10000 when 0")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "log every call")
@@ -116,7 +122,8 @@ func (s *settings) read(r *raw) error {
 			s.instances = append(s.instances, instance{id: id, kind: "m5.large", zone: s.region + "a"})
 		}
 	}
-	return errors.Join(s.file(r.knobsFile), list("--fault", r.faults, &s.faults), list("--volume-fault", r.volumeFaults, &s.volumeFaults))
+	return errors.Join(s.file(r.knobsFile), list("--fault", r.faults, &s.faults),
+		list("--volume-fault", r.volumeFaults, &s.volumeFaults))
 }
 
 func (s *settings) latency(text string) error {

@@ -4,8 +4,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// action is how one action is called: request makes the struct that its
-// parameters are read into.
+// action calls one action: request makes the struct for its parameters.
 type action struct {
 	request func() any
 	call    func(*world.World, any) (any, error)
@@ -20,7 +19,7 @@ func bind[Request, Response any](method func(*world.World, *Request) (*Response,
 	}
 }
 
-// actions are all that the endpoint answers.
+// actions are the actions of the endpoint.
 func actions() map[string]action {
 	return map[string]action{
 		"AttachVolume":                 bind((*world.World).AttachVolume),

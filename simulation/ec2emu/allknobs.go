@@ -2,16 +2,16 @@ package ec2emu
 
 import "github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 
-// AllKnobs are those of the endpoint and those of the world behind it.
+// AllKnobs are the knobs of the endpoint and of its world.
 type AllKnobs struct {
 	Endpoint Knobs       `json:"endpoint"`
 	World    world.Knobs `json:"world"`
 }
 
-// AllKnobs are those in force.
+// AllKnobs returns the current knobs.
 func (s *Server) AllKnobs() AllKnobs { return AllKnobs{Endpoint: s.Knobs(), World: s.world.Knobs()} }
 
-// SetAllKnobs replaces all of them, or none.
+// SetAllKnobs replaces all knobs, or none.
 func (s *Server) SetAllKnobs(k AllKnobs) error {
 	if err := k.Endpoint.validate(); err != nil {
 		return err
@@ -22,5 +22,5 @@ func (s *Server) SetAllKnobs(k AllKnobs) error {
 	return s.SetKnobs(k.Endpoint)
 }
 
-// Patched is k with what a JSON object says, which names only what changes.
+// Patched is k with the fields of a JSON object.
 func (k AllKnobs) Patched(patch []byte) (AllKnobs, error) { return patched(k, patch) }

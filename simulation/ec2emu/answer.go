@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// namespace is EC2's, with the only version of the API that the SDKs speak.
+// namespace is EC2's, with the only version of the API that the SDKs use.
 const (
 	apiVersion = "2016-11-15"
 	namespace  = "http://ec2.amazonaws.com/doc/" + apiVersion + "/"
@@ -62,10 +62,10 @@ func encodeStruct(out *bytes.Buffer, v reflect.Value) {
 	}
 }
 
-// absent reports whether a field is left out, since an empty number or boolean breaks the
-// SDK's decoding of the whole answer, and the SDK distinguishes an empty text
-// from a missing one: nil pointers, empty strings without "always", zero times,
-// and empty lists with "omitempty".
+// absent reports whether a field is omitted: a nil pointer, an empty string without
+// "always", a zero time, an empty list with "omitempty". An empty number or boolean would
+// break the SDK's decoding of the whole answer, and the SDK distinguishes an empty text
+// from a missing one.
 func absent(described reflect.StructField, v reflect.Value) bool {
 	_, option, _ := strings.Cut(described.Tag.Get(tag), ",")
 	switch v.Kind() {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// signature is what a request says about who made it.
+// signature has the fields of a request's signature.
 type signature struct {
 	accessKey, region string
 	at                time.Time
@@ -56,19 +56,21 @@ func incomplete(why string) error {
 	return badRequest("IncompleteSignature", "The request signature does not conform to AWS standards: "+why)
 }
 
-// admit refuses what the knobs say is not allowed to call.
+// admit rejects a caller that the knobs do not allow.
 func (a Auth) admit(signed *signature, malformed error, now time.Time) error {
 	if malformed != nil && a.Required {
 		return malformed
 	}
 	switch {
 	case signed == nil && a.Required:
-		return &failure{Code: "MissingAuthenticationToken", Message: "Request is missing Authentication Token", Status: http.StatusForbidden}
+		return &failure{Code: "MissingAuthenticationToken", Message: "Request is missing Authentication Token",
+			Status: http.StatusForbidden}
 	case a.Expired:
 		return badRequest("RequestExpired", "Request has expired.")
 	case signed == nil:
 	case len(a.AccessKeys) > 0 && !slices.Contains(a.AccessKeys, signed.accessKey):
-		return &failure{Code: "AuthFailure", Message: "AWS was not able to validate the provided access credentials", Status: http.StatusUnauthorized}
+		return &failure{Code: "AuthFailure", Message: "AWS was not able to validate the provided access credentials",
+			Status: http.StatusUnauthorized}
 	case a.Region != "" && signed.region != a.Region:
 		return &failure{Code: "AuthFailure", Status: http.StatusUnauthorized,
 			Message: fmt.Sprintf("Credential should be scoped to a valid region: %s, not %s", a.Region, signed.region)}
@@ -78,10 +80,11 @@ func (a Auth) admit(signed *signature, malformed error, now time.Time) error {
 	return nil
 }
 
-// allow refuses the actions that are denied.
+// allow rejects a denied action.
 func (a Auth) allow(action string) error {
 	if slices.Contains(a.Denied, action) || slices.Contains(a.Denied, every) {
-		return &failure{Code: "UnauthorizedOperation", Message: "You are not authorized to perform this operation.", Status: http.StatusForbidden}
+		return &failure{Code: "UnauthorizedOperation", Message: "You are not authorized to perform this operation.",
+			Status: http.StatusForbidden}
 	}
 	return nil
 }

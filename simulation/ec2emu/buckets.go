@@ -7,29 +7,28 @@ import (
 	"time"
 )
 
-// Bucket is a token bucket: each call takes a token, Refill tokens come back
-// per second until there are Burst. A Burst of 0 means no limit.
+// Bucket is a token bucket: each call takes a token, and Refill tokens a second are added
+// up to Burst. A Burst of 0 means no limit.
 type Bucket struct {
 	Burst  float64 `json:"burst"`
 	Refill float64 `json:"refill"`
 }
 
-// Throttling says which calls are refused for coming too fast, with
-// RequestLimitExceeded and HTTP 503 unless Code and Status say otherwise.
+// Throttling configures the token buckets. A call without a token gets
+// RequestLimitExceeded and HTTP 503, or Code and Status if they are set.
 type Throttling struct {
-	// Preset is unlimited (also when empty), default (EC2's published
-	// buckets), tight (a tenth of them) or storm (what another client that
-	// takes 80 % leaves of them).
+	// Preset is unlimited (also when empty), default (EC2's published buckets), tight (a
+	// tenth of them) or storm (20 % of them, as if another client took the rest).
 	Preset string `json:"preset"`
-	// Mode is per-api (also when empty) or shared: one bucket for all that
-	// changes something, 200 tokens and 10 per second, one for all that
-	// describes, 100 and 20, as an older edition of EC2's documentation has it.
+	// Mode is per-api (also when empty) or shared: one bucket for all changing actions,
+	// 200 tokens and 10 per second, and one for all describes, 100 and 20, as in an older
+	// edition of EC2's documentation.
 	Mode string `json:"mode"`
 	// Buckets replace the preset's by name: an action, or Describe….unfiltered
 	// for calls of it without filter and page size.
 	Buckets map[string]Bucket `json:"buckets,omitempty"`
-	// IDsAreFilters has a describe by IDs count as filtered; EC2's documentation
-	// does not say whether it does.
+	// IDsAreFilters makes a describe by IDs count as filtered. EC2's documentation does
+	// not define that.
 	IDsAreFilters bool   `json:"idsAreFilters,omitempty"`
 	Code          string `json:"code,omitempty"`
 	Status        int    `json:"status,omitempty"`
@@ -71,9 +70,8 @@ func (t Throttling) validate() error {
 	return nil
 }
 
-// bucket is the bucket that a call is charged to, by name; ok is false when
-// there is none. From the request limits of the EC2 API reference, "Request
-// throttling for the Amazon EC2 API".
+// bucket is the bucket of a call, by name; ok is false if it has none. The numbers are
+// those of the EC2 API reference, "Request throttling for the Amazon EC2 API".
 func (t Throttling) bucket(action string, isUnfiltered bool) (name string, b Bucket, ok bool) {
 	name = action
 	if isUnfiltered && hasSmallerBucket(action) {
@@ -146,7 +144,7 @@ type bucketState struct {
 	at     time.Time
 }
 
-// take takes a token from the named bucket at now; false: there is none.
+// take takes a token from the named bucket at now; false if it has none.
 func (b *buckets) take(name string, limit Bucket, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

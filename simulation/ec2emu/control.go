@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// Control is the control interface: JSON over HTTP, and the metrics page. It
-// belongs on a port of its own, as the EC2 endpoint must not have it.
+// Control is the control interface: JSON over HTTP, and the metrics page. Serve it on a
+// separate port, because the EC2 endpoint must not have it.
 func (s *Server) Control() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.Collector())
@@ -46,10 +46,10 @@ func (s *Server) ServeControl(ctx context.Context, listener net.Listener) error 
 	return serve(ctx, listener, s.Control(), s.logger)
 }
 
-// route answers a control call, and what it sent, with something that becomes JSON.
+// route handles a control call with its body, and returns a value to encode as JSON.
 type route func(r *http.Request, sent []byte) (any, error)
 
-// mistake is an error of the caller's.
+// mistake is an error of the caller.
 type mistake struct {
 	status int
 	error
@@ -86,16 +86,23 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) routes() map[string]route {
 	return map[string]route{
-		"GET /statistics":               func(*http.Request, []byte) (any, error) { return s.Statistics(), nil },
-		"DELETE /statistics":            func(*http.Request, []byte) (any, error) { s.Reset(); return s.Statistics(), nil },
-		"GET /journal":                  s.controlJournal,
-		"GET /knobs":                    func(*http.Request, []byte) (any, error) { return s.AllKnobs(), nil },
-		"PATCH /knobs":                  s.controlKnobs,
-		"GET /faults":                   func(*http.Request, []byte) (any, error) { return s.Faults(), nil },
-		"POST /faults":                  s.controlAddFault,
-		"DELETE /faults":                s.controlRemoveFault,
-		"DELETE /faults/{id}":           s.controlRemoveFault,
-		"GET /volume-faults":            func(*http.Request, []byte) (any, error) { return orEmpty(s.world.Faults()), nil },
+		"GET /statistics": func(*http.Request, []byte) (any, error) { return s.Statistics(), nil },
+		"DELETE /statistics": func(*http.Request, []byte) (any, error) {
+			s.Reset()
+			return s.Statistics(),
+				nil
+		},
+		"GET /journal":        s.controlJournal,
+		"GET /knobs":          func(*http.Request, []byte) (any, error) { return s.AllKnobs(), nil },
+		"PATCH /knobs":        s.controlKnobs,
+		"GET /faults":         func(*http.Request, []byte) (any, error) { return s.Faults(), nil },
+		"POST /faults":        s.controlAddFault,
+		"DELETE /faults":      s.controlRemoveFault,
+		"DELETE /faults/{id}": s.controlRemoveFault,
+		"GET /volume-faults": func(*http.Request, []byte) (any, error) {
+			return orEmpty(s.world.Faults()),
+				nil
+		},
 		"POST /volume-faults":           s.controlAddVolumeFault,
 		"DELETE /volume-faults":         s.controlRemoveVolumeFault,
 		"DELETE /volume-faults/{id}":    s.controlRemoveVolumeFault,
@@ -104,8 +111,14 @@ func (s *Server) routes() map[string]route {
 		"GET /instances":                s.controlInstances,
 		"POST /instances":               s.controlRunInstance,
 		"POST /instances/{id}/{change}": s.controlInstance,
-		"GET /retained":                 func(*http.Request, []byte) (any, error) { return orEmpty(s.world.Retained()), nil },
-		"GET /audit":                    func(*http.Request, []byte) (any, error) { return orEmpty(s.world.Audit()), nil },
+		"GET /retained": func(*http.Request, []byte) (any, error) {
+			return orEmpty(s.world.Retained()),
+				nil
+		},
+		"GET /audit": func(*http.Request, []byte) (any, error) {
+			return orEmpty(s.world.Audit()),
+				nil
+		},
 		"POST /volumes/{id}/{change}":   s.controlVolume,
 		"POST /snapshots":               s.controlForeignSnapshot,
 		"POST /snapshots/{id}/{change}": s.controlSnapshot,
@@ -203,7 +216,7 @@ func (s *Server) controlAdvance(_ *http.Request, sent []byte) (any, error) {
 	return s.clock(), nil
 }
 
-// orEmpty has nothing be [] in JSON, not null.
+// orEmpty makes a nil list [] in JSON, not null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

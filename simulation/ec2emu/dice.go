@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// dice draw times from a seed, for many callers at once.
+// dice draw times from a seed, for concurrent callers.
 type dice struct {
 	mu     sync.Mutex
 	random *rand.Rand
 }
 
-// newDice draws from the stream of a seed, so that what happens can be repeated.
+// newDice draws from the stream of a seed, so that a run can be repeated.
 func newDice(seed, stream uint64) *dice {
 	return &dice{random: rand.New(rand.NewPCG(seed, stream))} //nolint:gosec // it must repeat, not be secret
 }

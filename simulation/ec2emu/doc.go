@@ -1,8 +1,8 @@
-// Package ec2emu is an EC2 endpoint that fits on a laptop: the Query protocol
-// over package world, the endpoint's own behaviour (latency, throttling,
-// faults, authentication), counters and a journal of calls, the instance
-// metadata service, and a control interface on a port of its own.
+// Package ec2emu is an emulator of the EC2 endpoint: the Query protocol for package world,
+// the behaviour of the endpoint (latency, throttling, faults, authentication), counters
+// and a journal of calls, the instance metadata service, and a control interface on a
+// separate port.
 //
-// It imports no AWS SDK, so that it can be wrong in other ways than the SDK is.
-// docs/reference/ec2emu.md lists every knob, and what is not modelled.
+// It imports no AWS SDK, so that a fault of the SDK is not repeated in it.
+// docs/reference/ec2emu.md lists the knobs and the limits of the model.
 package ec2emu

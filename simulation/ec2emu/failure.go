@@ -2,8 +2,7 @@ package ec2emu
 
 import "net/http"
 
-// failure is an answer that is an error: EC2's code, its text, and the HTTP
-// status that goes with it.
+// failure is an error answer: EC2's code, its text, and the HTTP status.
 type failure struct {
 	Code, Message string
 	Status        int

@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// Fault is what goes wrong with some calls. What goes wrong with volumes (stuck
-// attachments, failing modifications, …) is a world.Fault.
+// Fault is a fault of some calls. A fault of volumes (stuck attachments, failing
+// modifications, …) is a world.Fault.
 type Fault struct {
-	// ID names the fault; AddFault chooses one when it is empty.
+	// ID names the fault; AddFault chooses one if it is empty.
 	ID string `json:"id"`
 	// Kind is one of the Fault… constants.
 	Kind string `json:"kind"`
-	// Action is the calls' action; empty is all.
+	// Action of the calls; empty means all.
 	Action string `json:"action,omitempty"`
 	// Resource is a value that some parameter of the call must have, such as
 	// the ID of a volume or an instance; empty is any.
@@ -33,9 +33,9 @@ type Fault struct {
 	// then hits before it is removed, without a bound if 0.
 	Skip  int `json:"skip,omitempty"`
 	Count int `json:"count,omitempty"`
-	// Probability is the share of the calls that it hits; 0 is all.
+	// Probability is the share of the calls that it hits; 0 means all.
 	Probability float64 `json:"probability,omitempty"`
-	// After and For are its time: from After it was added, for For (0: for ever).
+	// After is the time from its addition to its start, For its duration (0: unlimited).
 	After world.Span `json:"after,omitempty"`
 	For   world.Span `json:"for,omitempty"`
 	// Delay is how long a slow body takes.
@@ -73,7 +73,7 @@ func (f Fault) validate() error {
 			FaultError, FaultThrottle, FaultDrop, FaultDropReply, FaultSlowBody, FaultGarble)
 	}
 	if _, known := actions()[f.Action]; !known && f.Action != "" {
-		return fmt.Errorf("fault for %s: there is no such action", f.Action)
+		return fmt.Errorf("fault for %s: unknown action", f.Action)
 	}
 	switch {
 	case f.Probability < 0 || f.Probability > 1:
@@ -135,7 +135,7 @@ func (s *faults) add(f Fault, now time.Time) (Fault, error) {
 	return f, nil
 }
 
-// remove ends a fault; an empty id ends all. It returns how many there were.
+// remove ends a fault, or all if id is empty. It returns how many it ended.
 func (s *faults) remove(id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

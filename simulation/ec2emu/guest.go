@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// emulatorRole is the instance profile's role; its keys open nothing anywhere.
+// emulatorRole is the role of the instance profile; its keys are not valid at AWS.
 const emulatorRole = "ec2emu"
 
-// guestTree is what the service answers to an instance, by path.
+// guestTree has the answers of the service to an instance, by path.
 func guestTree(guest world.InstanceInfo, region, account string, now time.Time) map[string]string {
 	const data, placement = "latest/meta-data/", "latest/meta-data/placement/"
 	tree := map[string]string{
@@ -75,8 +75,8 @@ func credentials(now time.Time) string {
 	return string(text)
 }
 
-// InstanceByAddress identifies the instance by the source address of a request:
-// the first network that it is in.
+// InstanceByAddress identifies the instance by the source address of a request: by the
+// first network that contains it.
 func InstanceByAddress(networks []netip.Prefix, instances []string) func(*http.Request) string {
 	return func(r *http.Request) string {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)

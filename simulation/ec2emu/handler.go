@@ -81,10 +81,11 @@ func (c *call) answer() (any, error) {
 	return answer, err
 }
 
-// read takes in the parameters.
+// read reads the parameters.
 func (c *call) read() error {
 	if c.r.Method != http.MethodGet && c.r.Method != http.MethodPost {
-		return &failure{Code: "InvalidRequest", Message: "The method must be GET or POST", Status: http.StatusMethodNotAllowed}
+		return &failure{Code: "InvalidRequest", Message: "The method must be GET or POST",
+			Status: http.StatusMethodNotAllowed}
 	}
 	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maximumBody)
 	if err := c.r.ParseForm(); err != nil {
@@ -124,7 +125,7 @@ func (c *call) check(known bool) error {
 	return nil
 }
 
-// execute does the call, unless a fault or an empty bucket is before it.
+// execute executes the call, unless a fault or an empty bucket prevents it.
 func (c *call) execute(wanted action, fault *Fault) (any, error) {
 	if fault != nil {
 		switch fault.Kind {
@@ -184,7 +185,7 @@ func (c *call) throttled() error {
 }
 
 // isUnfiltered reports whether a call describes everything without a filter or a page
-// size. EC2's documentation does not say whether IDs count as a filter.
+// size. EC2's documentation does not define whether IDs count as a filter.
 func (c *call) isUnfiltered() bool {
 	for name := range c.form {
 		if name == "MaxResults" || strings.HasPrefix(name, "Filter.") ||

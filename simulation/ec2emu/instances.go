@@ -39,7 +39,7 @@ func (s *Server) instance(id string) (instanceView, error) {
 func (s *Server) controlInstances(*http.Request, []byte) (any, error) {
 	views := []instanceView{}
 	for _, id := range s.world.InstanceIDs() {
-		if view, err := s.instance(id); err == nil { // one that has just been forgotten is not listed
+		if view, err := s.instance(id); err == nil { // it may have been removed just now
 			views = append(views, view)
 		}
 	}

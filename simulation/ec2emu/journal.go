@@ -13,21 +13,20 @@ type Call struct {
 	Seconds   float64   `json:"seconds"`
 	Action    string    `json:"action"`
 	Code      string    `json:"code"`   // OK, EC2's error code, or dropped
-	Status    int       `json:"status"` // 0 when nothing was answered
+	Status    int       `json:"status"` // 0 without an answer
 	RequestID string    `json:"requestId"`
-	// Invocation is the same for all attempts of one call of an SDK; Attempt
-	// counts from 1 and is 0 where the client does not say.
+	// Invocation is the same for all attempts of one call of an SDK. Attempt counts from
+	// 1, and is 0 if the client does not send it.
 	Invocation string `json:"invocation,omitempty"`
 	Attempt    int    `json:"attempt,omitempty"`
-	// Caller is the access key of the signature, Resources the IDs that the
-	// parameters name.
+	// Caller is the access key of the signature, Resources are the IDs in the parameters.
 	Caller    string   `json:"caller,omitempty"`
 	Resources []string `json:"resources,omitempty"`
 	DryRun    bool     `json:"dryRun,omitempty"`
 	// Executed reports whether the call reached the world, Fault which fault hit it.
 	Executed bool   `json:"executed"`
 	Fault    string `json:"fault,omitempty"`
-	// Bucket is the bucket that the call was charged to.
+	// Bucket is the bucket from which the call took a token.
 	Bucket string `json:"bucket,omitempty"`
 }
 
@@ -44,7 +43,7 @@ type ActionStatistics struct {
 	Codes     map[string]uint64 `json:"codes"`
 	Throttled uint64            `json:"throttled"`
 	DryRuns   uint64            `json:"dryRuns"`
-	// Retries are the calls that the client said are not its first attempt.
+	// Retries are the calls that are repeated attempts by their header.
 	Retries uint64  `json:"retries"`
 	Seconds float64 `json:"seconds"` // in all
 }

@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// patched is current with what the JSON object patch says, sharing nothing with
-// it. What patch does not name stays; names that nothing has are refused.
+// patched is a copy of current with the fields of the JSON object patch. Other fields
+// stay; unknown names are rejected.
 func patched[T any](current T, patch []byte) (T, error) {
 	var merged T
 	text, err := json.Marshal(current)
@@ -36,7 +36,7 @@ func strictJSON(text []byte, into any) error {
 	return nil
 }
 
-// body is what a request sends, or an error that is answered.
+// body reads the body of a request; false after an error, which it has answered.
 func body(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maximumBody))
 	if err != nil {

@@ -6,54 +6,53 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// Knobs are how the endpoint treats calls, apart from what the world does with
-// them. The zero value answers everything at once.
+// Knobs configure the endpoint, as opposed to the world. The zero value answers every
+// call at once.
 type Knobs struct {
-	// Latency is how long a call takes, by action; "*" is all others. Half of
-	// it passes before the call is executed, half after: a client that leaves
-	// in between does not know which half it was.
+	// Latency is how long a call takes, by action; "*" means all others. Half of it
+	// passes before the call is executed, and half after, so that a client that leaves
+	// does not know whether its call was executed.
 	Latency map[string]world.Takes `json:"latency,omitempty"`
 	// Throttling is the token buckets.
 	Throttling Throttling `json:"throttling"`
-	// Auth is what is checked before the parameters of a call.
+	// Auth configures the checks of the caller.
 	Auth Auth `json:"auth"`
 	// Metadata is the instance metadata service.
 	Metadata Metadata `json:"metadata"`
 }
 
-// Auth refuses calls for who makes them. No signature is ever computed.
+// Auth rejects calls by their caller. It does not verify signatures.
 type Auth struct {
-	// Required refuses calls that are not signed with signature version 4 (MissingAuthenticationToken 400 or
-	// IncompleteSignature 400).
+	// Required rejects calls that are not signed with signature version 4
+	// (MissingAuthenticationToken 400 or IncompleteSignature 400).
 	Required bool `json:"required,omitempty"`
-	// Region, when set, is the only one that signatures may be for (AuthFailure 401).
+	// Region, if set, must be that of the signatures (AuthFailure 401).
 	Region string `json:"region,omitempty"`
-	// AccessKeys, when there are any, are all that are known (AuthFailure 401).
+	// AccessKeys, if set, are the only valid ones (AuthFailure 401).
 	AccessKeys []string `json:"accessKeys,omitempty"`
-	// Expired refuses everything with RequestExpired (400), as for credentials
-	// whose time is over.
+	// Expired rejects every call with RequestExpired (400), as for expired credentials.
 	Expired bool `json:"expired,omitempty"`
-	// Denied are actions that get UnauthorizedOperation (403); "*" is all.
+	// Denied are actions that get UnauthorizedOperation (403); "*" means all.
 	Denied []string `json:"denied,omitempty"`
-	// Skew, when above 0, refuses a signature whose time is further off
-	// (RequestExpired, 400).
+	// Skew, if above 0, is the largest difference of a signature's time (RequestExpired,
+	// 400).
 	Skew world.Span `json:"skew,omitempty"`
 }
 
-// Metadata is how the instance metadata service behaves.
+// Metadata configures the instance metadata service.
 type Metadata struct {
-	// Disabled answers 403 to everything, as an instance whose endpoint is off.
+	// Disabled answers 403 to every request, as for an instance whose endpoint is off.
 	Disabled bool `json:"disabled,omitempty"`
-	// TokensRequired refuses IMDSv1: calls without a token get 401.
+	// TokensRequired rejects IMDSv1: calls without a token get 401.
 	TokensRequired bool `json:"tokensRequired,omitempty"`
-	// HopLimit is what happens to token requests from behind a hop too many:
-	// hang (no answer ever comes), refuse (the connection is closed) or empty.
+	// HopLimit emulates a hop limit that is too small for token requests: hang (no
+	// answer), refuse (the connection is closed), or empty.
 	HopLimit string `json:"hopLimit,omitempty"`
 	// Latency is how long each answer takes.
 	Latency world.Takes `json:"latency,omitzero"`
 }
 
-// Ways a hop limit shows.
+// Values of HopLimit.
 const (
 	HopHang   = "hang"
 	HopRefuse = "refuse"
@@ -62,13 +61,13 @@ const (
 func (k Knobs) validate() error {
 	for action := range k.Latency {
 		if _, known := actions()[action]; !known && action != every {
-			return fmt.Errorf("latency of %s: there is no such action", action)
+			return fmt.Errorf("latency of %s: unknown action", action)
 		}
 	}
 	switch k.Metadata.HopLimit {
 	case "", HopHang, HopRefuse:
 	default:
-		return fmt.Errorf("metadata hop limit %q: want %s, %s or nothing", k.Metadata.HopLimit, HopHang, HopRefuse)
+		return fmt.Errorf("metadata hop limit %q: want %s, %s or an empty one", k.Metadata.HopLimit, HopHang, HopRefuse)
 	}
 	return k.Throttling.validate()
 }

@@ -23,10 +23,10 @@ const (
 // running is the state of the instances that can send a request.
 const running = "running"
 
-// metadata is the service for one instance, or for all by who asks.
+// metadata is the service for one instance, or for the instance that sent the request.
 type metadata struct {
 	server *Server
-	// instance is the ID of the instance that asks; "" is none.
+	// instance returns the ID of the instance that sent a request; "" means none.
 	instance func(*http.Request) string
 
 	mu     sync.Mutex
@@ -38,7 +38,7 @@ type token struct {
 	until    time.Time
 }
 
-// Metadata is the instance metadata service as one instance sees it.
+// Metadata is the instance metadata service of one instance.
 func (s *Server) Metadata(instanceID string) http.Handler {
 	return s.MetadataFor(func(*http.Request) string { return instanceID })
 }
@@ -86,7 +86,7 @@ func (m *metadata) issue(w http.ResponseWriter, r *http.Request, instance string
 		return
 	}
 	switch knobs.HopLimit {
-	case HopHang: // the answer's packets die one hop short
+	case HopHang: // the packets of the answer do not reach the caller
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	case HopRefuse:
@@ -115,8 +115,7 @@ func (m *metadata) issue(w http.ResponseWriter, r *http.Request, instance string
 	plain(w, text)
 }
 
-// allowed reports whether the request has a token of the instance whose time is
-// not over, or needs none.
+// allowed reports whether the request has a valid token of the instance, or needs none.
 func (m *metadata) allowed(r *http.Request, instance string, knobs Metadata) bool {
 	text := r.Header.Get(tokenHeader)
 	if text == "" {
@@ -128,8 +127,8 @@ func (m *metadata) allowed(r *http.Request, instance string, knobs Metadata) boo
 	return ok && t.instance == instance && m.server.now().Before(t.until)
 }
 
-// answer looks the path up. A path that is a folder lists what is in it, those
-// that are folders with a slash, as the service does.
+// answer looks the path up. For a folder it lists the entries, with a slash after those
+// that are folders, as the service does.
 func (m *metadata) answer(w http.ResponseWriter, r *http.Request, tree map[string]string) {
 	path := strings.Trim(r.URL.Path, "/")
 	if value, ok := tree[path]; ok {

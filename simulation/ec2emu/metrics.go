@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector shows the statistics as metrics: counters that a reset sets back to
-// nothing, as a restart would.
+// collector reports the statistics as metrics. A reset sets the counters to 0, as a
+// restart would.
 type collector struct {
 	server                                           *Server
 	calls, throttled, retries, dryRuns, seconds, own *prometheus.Desc
@@ -20,7 +20,7 @@ func (s *Server) Collector() prometheus.Collector {
 		server:    s,
 		calls:     describe("calls_total", "Calls by action and by EC2's error code, OK or dropped.", "action", "code"),
 		throttled: describe("throttled_total", "Calls refused for coming too fast.", "action"),
-		retries:   describe("retries_total", "Calls that their client said are not its first attempt.", "action"),
+		retries:   describe("retries_total", "Calls that are repeated attempts by their header.", "action"),
 		dryRuns:   describe("dry_runs_total", "Calls with DryRun.", "action"),
 		seconds:   describe("call_seconds", "How long calls took.", "action"),
 		own:       describe("caller_calls_total", "Calls by access key.", "caller"),

@@ -15,8 +15,8 @@ import (
 // answers.
 const tag = "ec2"
 
-// common are the parameters of every request, those of older signatures and of
-// presigned requests among them.
+// common reports whether every request may have a parameter; older signatures and
+// presigned requests have some.
 func common(name string) bool {
 	switch name {
 	case "Action", "Version", "AWSAccessKeyId", "Signature", "SignatureMethod",
@@ -26,8 +26,8 @@ func common(name string) bool {
 	return strings.HasPrefix(name, "X-Amz-")
 }
 
-// noOperation is a parameter that EC2 takes everywhere and that changes nothing
-// for an action that has no field for it.
+// noOperation is a parameter that EC2 accepts in every action. It has no effect for an
+// action that has no field for it.
 const noOperation = "IncludeManagedResources"
 
 // parameter is a request's parameters as a tree: Filter.1.Value.2=x is x in
@@ -72,8 +72,8 @@ func (p *parameter) child(part string) *parameter {
 	return p.below[part]
 }
 
-// first is the name, in full, of some parameter that has a value at or below p:
-// the smallest, for messages that do not change from call to call.
+// first is the full name of the smallest parameter at or below p that has a value, so that
+// messages do not change between calls.
 func (p *parameter) first() string {
 	if p.value != nil {
 		return p.name
@@ -87,9 +87,9 @@ func (p *parameter) first() string {
 	return best
 }
 
-// decodeQuery reads the parameters of form into the struct that request points
-// to. What the struct does not have is refused, as EC2 refuses it. Lists are
-// flat and 1-based (Name.1, Name.2); gaps in the numbers close.
+// decodeQuery reads the parameters of form into the struct that request points to. Like
+// EC2 it rejects unknown parameters. Lists are flat and 1-based (Name.1, Name.2); gaps in
+// the numbers are skipped.
 func decodeQuery(form url.Values, request any) error {
 	tree, err := parameterTree(form)
 	if err != nil {
@@ -231,7 +231,8 @@ func unknownParameter(name string) error {
 }
 
 func invalidValue(p *parameter, expected string) error {
-	return badRequest("InvalidParameterValue", fmt.Sprintf("Value (%s) for parameter %s is invalid. Expected %s", *p.value, p.name, expected))
+	return badRequest("InvalidParameterValue",
+		fmt.Sprintf("Value (%s) for parameter %s is invalid. Expected %s", *p.value, p.name, expected))
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {

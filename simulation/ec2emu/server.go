@@ -14,14 +14,15 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// Options are what an emulator is made of. The zero value is a world with the
-// defaults of package world that answers at once.
+// Options of a Server. The zero value is a world with the defaults of package world that
+// answers at once.
 type Options struct {
 	World world.Config
 	Knobs Knobs
-	// Seed decides latencies and faults; the world has one of its own.
+	// Seed determines latencies and faults; the world has another.
 	Seed uint64
-	// Journal is how many calls are remembered: 10,000 when 0, none when negative.
+	// Journal is the number of calls in the journal: 0 means 10,000, a negative number
+	// none.
 	Journal int
 	// Logger gets each call at debug level; nil discards them.
 	Logger *slog.Logger
@@ -62,19 +63,20 @@ func New(o Options) (*Server, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		world: w, actions: actions(), dice: newDice(o.Seed, 0), faults: faults{dice: newDice(o.Seed, 1)}, journal: newJournal(max(0, o.Journal), w.Now()), logger: o.Logger,
+		world: w, actions: actions(), dice: newDice(o.Seed, 0), faults: faults{dice: newDice(o.Seed,
+			1)}, journal: newJournal(max(0, o.Journal), w.Now()), logger: o.Logger,
 	}
 	s.knobs.Store(&o.Knobs)
 	return s, nil
 }
 
-// World is the state machine behind the endpoint.
+// World is the state machine of the endpoint.
 func (s *Server) World() *world.World { return s.world }
 
-// Close ends the world: its timers, and the devices if there are any.
+// Close ends the timers of the world, and removes its devices.
 func (s *Server) Close() error { return s.world.Close() }
 
-// Knobs are those in force.
+// Knobs returns the current knobs.
 func (s *Server) Knobs() Knobs { return *s.knobs.Load() }
 
 // SetKnobs replaces all knobs, for the calls that begin from now on.
@@ -86,20 +88,19 @@ func (s *Server) SetKnobs(k Knobs) error {
 	return nil
 }
 
-// AddFault adds a fault and returns it with its ID. One of the same ID is replaced.
+// AddFault adds a fault and returns it with its ID. It replaces a fault with the same ID.
 func (s *Server) AddFault(f Fault) (Fault, error) { return s.faults.add(f, s.now()) }
 
 // RemoveFault ends a fault, or all of them for "", and returns how many it ended.
 func (s *Server) RemoveFault(id string) int { return s.faults.remove(id) }
 
-// Faults are those in force.
+// Faults returns the current faults.
 func (s *Server) Faults() []Fault { return s.faults.all() }
 
 // Statistics are the counters since the start or the last Reset.
 func (s *Server) Statistics() Statistics { return s.journal.statistics() }
 
-// Journal is the calls with a number above after that are still remembered,
-// oldest first.
+// Journal returns the calls in the journal with a number above after, oldest first.
 func (s *Server) Journal(after uint64) []Call { return s.journal.calls(after) }
 
 // Reset empties the counters and the journal and fills the buckets.
@@ -112,8 +113,8 @@ func (s *Server) now() time.Time { return s.world.Now() }
 
 func (s *Server) draw(t world.Takes) time.Duration { return s.dice.draw(t) }
 
-// headerTime is what a client has to send its request, closeTime what is left
-// to open calls at the end.
+// headerTime is how long a client may take to send its request, closeTime how long open
+// calls may take at the end.
 const (
 	headerTime = 5 * time.Second
 	closeTime  = time.Second

@@ -46,15 +46,15 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.response(r), nil
 }
 
-// recorder is the answer of a handler.
+// recorder records the answer of a handler.
 type recorder struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-// serve runs the handler; true is that it aborted the connection, as
-// net/http's server has it.
+// serve runs the handler and reports whether it aborted the connection (see
+// http.ErrAbortHandler).
 func (a *recorder) serve(handler http.Handler, r *http.Request) (aborted bool) {
 	defer func() {
 		if recovered := recover(); recovered != nil {

@@ -52,7 +52,7 @@ func (s *Server) controlSnapshot(r *http.Request, _ []byte) (any, error) {
 	return done{true}, nil
 }
 
-// controlForeignSnapshot is POST /snapshots: one of another account.
+// controlForeignSnapshot is POST /snapshots, which adds a snapshot of another account.
 func (s *Server) controlForeignSnapshot(_ *http.Request, sent []byte) (any, error) {
 	var wanted struct {
 		Owner  string `json:"owner"`

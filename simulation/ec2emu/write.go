@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// slow is an answer, or an error, of which the second half takes delay.
+// slow is an answer or an error whose second half takes delay.
 type slow struct {
 	answer any
 	err    error
@@ -53,7 +53,7 @@ func (c *call) write(answer any, err error) {
 	_, _ = c.w.Write(body[half:])
 }
 
-// body is the answer's text and status, its code goes to the journal.
+// body returns the text and the status of the answer, and adds its code to the journal.
 func (c *call) body(answer any, err error) ([]byte, int) {
 	if broken, ok := answer.(garbled); ok {
 		c.entry.Code = CodeOK
@@ -68,7 +68,7 @@ func (c *call) body(answer any, err error) ([]byte, int) {
 	return encodeError(c.id, refused.Code, refused.Message), refused.Status
 }
 
-// refusal is err as it is answered.
+// refusal is the answer for an error.
 func refusal(err error) *failure {
 	if own := (*failure)(nil); errors.As(err, &own) {
 		return own
@@ -93,7 +93,7 @@ func (c *call) record() {
 	}
 }
 
-// requestID is an identifier that looks like those of EC2.
+// requestID is an identifier in the form of EC2's.
 func requestID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

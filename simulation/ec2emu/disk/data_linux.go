@@ -29,12 +29,12 @@ func (d *Disks) CreateVolume(id string, size int32, from world.DataSource) error
 	return d.make(id, volumeFile(id), source, size)
 }
 
-// CreateSnapshot keeps the volume's data of this moment.
+// CreateSnapshot copies the present data of the volume.
 func (d *Disks) CreateSnapshot(id, volumeID string) error {
 	return d.make(id, snapshotFile(id), volumeFile(volumeID), 0)
 }
 
-// CopySnapshot makes a snapshot of the same data.
+// CopySnapshot makes a snapshot with the data of another one.
 func (d *Disks) CopySnapshot(id, sourceID string) error {
 	return d.make(id, snapshotFile(id), snapshotFile(sourceID), 0)
 }
@@ -109,7 +109,7 @@ func copySparse(target, source *os.File) error {
 	if err != nil {
 		return err
 	}
-	// What an earlier try wrote may be a hole by now.
+	// Data that an earlier attempt wrote may be a hole now.
 	if err := errors.Join(target.Truncate(0), target.Truncate(info.Size())); err != nil {
 		return err
 	}
@@ -125,7 +125,8 @@ func copySparse(target, source *os.File) error {
 		if err != nil {
 			return err
 		}
-		if _, err := io.Copy(io.NewOffsetWriter(target, begin), io.NewSectionReader(source, begin, end-begin)); err != nil {
+		if _, err := io.Copy(io.NewOffsetWriter(target, begin),
+			io.NewSectionReader(source, begin, end-begin)); err != nil {
 			return err
 		}
 		from = end
@@ -133,7 +134,7 @@ func copySparse(target, source *os.File) error {
 	return nil
 }
 
-// DeleteVolume removes the data of a volume, which no instance sees any more.
+// DeleteVolume removes the data of a volume that is not attached.
 func (d *Disks) DeleteVolume(id string) error {
 	if err := check(id); err != nil {
 		return err
@@ -156,7 +157,7 @@ func (d *Disks) remove(name string) error {
 	return nil
 }
 
-// Prune removes the data that belongs to none of these.
+// Prune removes the data of other volumes and snapshots.
 func (d *Disks) Prune(volumes, snapshots []string) error {
 	return errors.Join(d.prune(volumesDir, volumes), d.prune(snapshotsDir, snapshots))
 }
@@ -168,7 +169,7 @@ func (d *Disks) prune(dir string, known []string) error {
 	}
 	for _, entry := range entries {
 		id, isImage := strings.CutSuffix(entry.Name(), ".img")
-		if !isImage || check(id) != nil || slices.Contains(known, id) || slices.Contains(d.recorded, id) {
+		if !isImage || check(id) != nil || slices.Contains(known, id) || slices.Contains(d.intents, id) {
 			continue
 		}
 		if err := d.remove(dir + "/" + entry.Name()); err != nil {

@@ -24,28 +24,28 @@ const (
 
 var _ world.Devices = (*Disks)(nil)
 
-// validID is what may become part of a path.
+// validID matches the IDs that may be part of a path.
 var validID = regexp.MustCompile(`^(vol|snap|i)-[0-9a-f]{8,17}$`)
 
-// Disks is the data and devices below a directory. It is for one caller at a
-// time, as the world is.
+// Disks has the data and devices below a directory. It is not safe for concurrent use; the
+// world calls it with its lock.
 type Disks struct {
-	dir      string
-	root     *os.Root
-	loops    map[string]*blockdev.Loop   // by volume, attached by us and held
-	guests   map[string]map[string]guest // by instance, by volume
-	recorded []string                    // volumes that may have a loop device
+	dir     string
+	root    *os.Root
+	loops   map[string]*blockdev.Loop   // by volume, attached by us and held
+	guests  map[string]map[string]guest // by instance, by volume
+	intents []string                    // volumes that may have a loop device
 }
 
-// guest is how an instance sees a volume.
+// guest is a volume in an instance.
 type guest struct {
 	name  string // nvme1n1, xvdba
 	index int    // of the NVMe controller
 	xen   bool
 }
 
-// Open takes over a directory, which it makes if it is missing, and frees the
-// devices that an earlier process left in it and that are not in use.
+// Open opens a directory, which it creates if it is missing. It frees the devices of an
+// earlier process that are not in use.
 func Open(dir string) (world.Devices, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -84,16 +84,16 @@ func (d *Disks) takeOver() error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, &d.recorded); err != nil {
+	if err := json.Unmarshal(data, &d.intents); err != nil {
 		return fmt.Errorf("%s is damaged: %w", recordFile, err)
 	}
-	return d.freeRecorded()
+	return d.freeUnused()
 }
 
-// freeRecorded frees the recorded loop devices that neither this process nor
-// another uses; the others stay recorded.
-func (d *Disks) freeRecorded() error {
-	for _, id := range slices.Clone(d.recorded) {
+// freeUnused frees the loop devices of the intents that neither this process nor
+// another uses; the intents of the others stay.
+func (d *Disks) freeUnused() error {
+	for _, id := range slices.Clone(d.intents) {
 		if d.loops[id] != nil {
 			continue
 		}
@@ -102,7 +102,7 @@ func (d *Disks) freeRecorded() error {
 			return err
 		}
 		if !inUse {
-			if err := d.forget(id); err != nil {
+			if err := d.removeIntent(id); err != nil {
 				return err
 			}
 		}
@@ -110,22 +110,22 @@ func (d *Disks) freeRecorded() error {
 	return nil
 }
 
-// remember records that the volume is about to have a loop device.
-func (d *Disks) remember(id string) error {
-	if slices.Contains(d.recorded, id) {
+// noteIntent records that the volume is about to have a loop device.
+func (d *Disks) noteIntent(id string) error {
+	if slices.Contains(d.intents, id) {
 		return nil
 	}
-	d.recorded = append(d.recorded, id)
-	return d.saveRecord()
+	d.intents = append(d.intents, id)
+	return d.saveIntents()
 }
 
-func (d *Disks) forget(id string) error {
-	d.recorded = slices.DeleteFunc(d.recorded, func(other string) bool { return other == id })
-	return d.saveRecord()
+func (d *Disks) removeIntent(id string) error {
+	d.intents = slices.DeleteFunc(d.intents, func(other string) bool { return other == id })
+	return d.saveIntents()
 }
 
-func (d *Disks) saveRecord() error {
-	data, err := json.Marshal(d.recorded)
+func (d *Disks) saveIntents() error {
+	data, err := json.Marshal(d.intents)
 	if err != nil {
 		return err
 	}
@@ -144,10 +144,10 @@ func (d *Disks) Close() error {
 	for id := range d.loops {
 		all = append(all, d.release(id))
 	}
-	if len(d.recorded) > 0 {
-		all = append(all, d.freeRecorded())
+	if len(d.intents) > 0 {
+		all = append(all, d.freeUnused())
 	}
-	for _, id := range d.recorded {
+	for _, id := range d.intents {
 		all = append(all, fmt.Errorf("the device of %s is still in use; unmount it", id))
 	}
 	return errors.Join(append(all, d.root.Close())...)

@@ -133,8 +133,8 @@ func TestAttach_showsADeviceAsOnNitro(t *testing.T) {
 	absent(t, node, d.path(instanceA, "sys/block/nvme1n1"), d.path(instanceA, "sys/class/nvme/nvme1"))
 	nodetest.NoLeaks(t, filepath.Join(d.dir, volumeFile(volumeA)))
 	must(t, d.Detach(instanceA, volumeA, false))
-	if len(d.recorded) != 1 {
-		t.Errorf("recorded %v", d.recorded)
+	if len(d.intents) != 1 {
+		t.Errorf("recorded %v", d.intents)
 	}
 }
 
@@ -178,8 +178,8 @@ func TestDetach_ofADeviceInUseIsBusyUnlessForced(t *testing.T) {
 	wantData(t, node, "\x00", 0)
 	must(t, d.Detach(instanceA, volumeA, true))
 	absent(t, node)
-	if len(d.recorded) != 1 {
-		t.Errorf("recorded %v", d.recorded)
+	if len(d.intents) != 1 {
+		t.Errorf("recorded %v", d.intents)
 	}
 
 	// Attached again before the guest released it, the device stays the same.
@@ -191,8 +191,8 @@ func TestDetach_ofADeviceInUseIsBusyUnlessForced(t *testing.T) {
 	}
 	must(t, holder.Close())
 	must(t, d.Detach(instanceB, volumeA, false))
-	if len(d.recorded) != 0 {
-		t.Errorf("recorded %v", d.recorded)
+	if len(d.intents) != 0 {
+		t.Errorf("recorded %v", d.intents)
 	}
 }
 
@@ -248,8 +248,8 @@ func TestOpen_afterAKillFindsNothingLeft(t *testing.T) {
 	d.die(t)
 	d = open(t, dir)
 	absent(t, d.path(instanceA))
-	if len(d.recorded) != 0 {
-		t.Errorf("recorded %v", d.recorded)
+	if len(d.intents) != 0 {
+		t.Errorf("recorded %v", d.intents)
 	}
 	must(t, d.Attach(to(instanceA, volumeA)))
 	wantData(t, d.path(instanceA, "dev/nvme0n1"), "kept", 0)

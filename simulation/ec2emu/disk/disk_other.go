@@ -11,5 +11,6 @@ import (
 
 // Open is for Linux.
 func Open(string) (world.Devices, error) {
-	return nil, fmt.Errorf("real volumes need loop devices, which %s has not; run without a directory for them", runtime.GOOS)
+	return nil, fmt.Errorf("real volumes need loop devices, which %s has not; run without a directory for them",
+		runtime.GOOS)
 }

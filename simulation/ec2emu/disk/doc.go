@@ -7,7 +7,7 @@
 //
 //	volumes/vol-….img                    data of volumes
 //	snapshots/snap-….img                 data of snapshots
-//	devices.json                         volumes that may have a loop device of ours
+//	devices.json                         volumes that may have a loop device of this process
 //	instances/i-…/sys/block/nvme1n1/     as sysfs of a Nitro guest: dev, size, device/serial, …
 //	instances/i-…/sys/class/nvme/nvme1/
 //	instances/i-…/dev/nvme1n1            a node with the loop device's number
@@ -15,14 +15,14 @@
 // A guest of a Xen type finds the requested name instead, without a serial
 // number: sys/block/xvdba, dev/xvdba.
 //
-// What appears is complete before its node is made, and the node is the first
-// to go. Loop devices are the kernel's to free when their last user is gone,
-// also when the process is killed; those still in use then are recorded, found
-// again and freed by the next process that opens the directory.
+// The device node is created last and removed first, so that a device with a node is
+// complete. The kernel frees a loop device after its last use, also if the process is
+// killed. The intents name the loop devices that were in use then; the next process that
+// opens the directory frees them.
 //
-// It needs root on Linux. Snapshots and copies share blocks where the
-// filesystem can (FICLONE) and are then of one moment; elsewhere they are
-// copied, again if the volume was written to meanwhile. Partitions of a volume
+// It needs root on Linux. If the filesystem can share blocks (FICLONE), snapshots and
+// copies do, and have one point in time; otherwise the data is copied, again if the volume
+// was written to meanwhile. Partitions of a volume
 // do not appear.
 package disk
 

@@ -39,7 +39,7 @@ func (d *Disks) loopOf(id string) (*blockdev.Loop, error) {
 	if loop := d.loops[id]; loop != nil {
 		return loop, nil
 	}
-	if err := d.remember(id); err != nil {
+	if err := d.noteIntent(id); err != nil {
 		return nil, err
 	}
 	file, err := d.root.OpenFile(volumeFile(id), os.O_RDWR, 0)
@@ -126,7 +126,7 @@ func mounted(loop *blockdev.Loop) bool {
 }
 
 // release detaches a loop device. One that is in use goes with its last user;
-// it stays recorded until it is known to be gone.
+// its intent stays until the device is freed.
 func (d *Disks) release(volumeID string) error {
 	loop := d.loops[volumeID]
 	if loop == nil {
@@ -140,7 +140,7 @@ func (d *Disks) release(volumeID string) error {
 	if err != nil {
 		return err
 	}
-	return d.forget(volumeID)
+	return d.removeIntent(volumeID)
 }
 
 // freeLoops frees the devices of a volume that are not in use.

@@ -58,7 +58,7 @@ func (d *Disks) show(a world.DeviceAttachment, loop *blockdev.Loop) error {
 	if a.Xen {
 		g.name = xenName(a.Name)
 	}
-	guests[a.VolumeID] = g // from here on hide undoes what is there
+	guests[a.VolumeID] = g // hide removes the parts that exist
 	err := d.showSysfs(a, g, loop)
 	if err == nil {
 		node := filepath.Join(d.dir, instancesDir, a.InstanceID, "dev", g.name)
@@ -93,13 +93,14 @@ func xenNode(name string) string {
 }
 
 // showSysfs writes the device's directory under a temporary name and renames it,
-// so that a reader finds all of it or nothing.
+// so that a reader finds all of it or none.
 func (d *Disks) showSysfs(a world.DeviceAttachment, g guest, loop *blockdev.Loop) error {
 	sys := filepath.Join(instancesDir, a.InstanceID, "sys")
 	number := fmt.Sprintf("%d:%d", unix.Major(loop.Number), unix.Minor(loop.Number))
 	files := map[string]string{
 		"dev": number, "size": strconv.FormatInt(loop.Size/sysfsSector, 10), "ro": "0", "removable": "0",
-		"uevent": fmt.Sprintf("MAJOR=%d\nMINOR=%d\nDEVNAME=%s\nDEVTYPE=disk", unix.Major(loop.Number), unix.Minor(loop.Number), g.name),
+		"uevent": fmt.Sprintf("MAJOR=%d\nMINOR=%d\nDEVNAME=%s\nDEVTYPE=disk",
+			unix.Major(loop.Number), unix.Minor(loop.Number), g.name),
 
 		"queue/logical_block_size": strconv.Itoa(loop.SectorSize), "queue/rotational": "0",
 	}
@@ -110,7 +111,8 @@ func (d *Disks) showSysfs(a world.DeviceAttachment, g guest, loop *blockdev.Loop
 		for name, value := range controller(a.VolumeID) {
 			files["device/"+name] = value
 		}
-		if err := d.writeTree(filepath.Join(sys, "class/nvme", "nvme"+strconv.Itoa(g.index)), controller(a.VolumeID)); err != nil {
+		if err := d.writeTree(filepath.Join(sys, "class/nvme", "nvme"+strconv.Itoa(g.index)),
+			controller(a.VolumeID)); err != nil {
 			return err
 		}
 	}
@@ -179,7 +181,8 @@ func (d *Disks) hide(instanceID, volumeID string) error {
 		paths = append(paths, filepath.Join(base, "sys/class/nvme", "nvme"+strconv.Itoa(g.index)))
 	}
 	if loop := d.loops[volumeID]; loop != nil {
-		paths = append(paths, filepath.Join(base, "sys/dev/block", fmt.Sprintf("%d:%d", unix.Major(loop.Number), unix.Minor(loop.Number))))
+		paths = append(paths, filepath.Join(base, "sys/dev/block",
+			fmt.Sprintf("%d:%d", unix.Major(loop.Number), unix.Minor(loop.Number))))
 	}
 	for _, path := range paths {
 		if err := d.vanish(path); err != nil {
@@ -190,7 +193,7 @@ func (d *Disks) hide(instanceID, volumeID string) error {
 	return nil
 }
 
-// vanish renames before it removes: a reader finds all of it or nothing.
+// vanish renames before it removes, so that a reader finds all of it or none.
 func (d *Disks) vanish(path string) error {
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	if err := d.root.RemoveAll(temp); err != nil {

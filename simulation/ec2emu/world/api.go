@@ -9,30 +9,29 @@ import "time"
 //
 //	func (w *World) <Action>(*<Action>Request) (*<Action>Response, error)
 //
-// with nothing but *Error as error. Actions lists their names. A codec needs
-// only the field tags `ec2:"name"` and these rules:
+// whose error is always an *Error. Actions lists their names. A codec needs only the field
+// tags `ec2:"name"` and these rules:
 //
 // Requests. The tag is the name of the query parameter.
 //   - string: "" when absent.
 //   - bool, int32, int64 behind a pointer: nil when absent. A plain bool is
 //     false when absent.
-//   - *string: nil when absent, "" when given without value. Only where EC2
-//     makes a difference of it (TagToDelete.Value).
+//   - *string: nil when absent, "" when given without value. Only if EC2
+//     distinguishes the two (TagToDelete.Value).
 //   - *time.Time: ISO 8601 as in 2026-01-02T15:04:05.999Z, nil when absent.
 //   - []string: Name.1, Name.2, …; []struct: Name.1.Field, Name.2.Field, …;
 //     gaps in the numbers are skipped, the order is that of the numbers.
-//   - struct, *struct: Name.Field; a pointer stays nil when no such parameter
-//     is there.
+//   - struct, *struct: Name.Field; a pointer is nil without such a parameter.
 //
 // Responses. The tag is the name of the element.
 //   - The elements of an embedded struct without a tag are written inline.
-//   - string: left out when "", unless the tag ends in ",always".
-//   - bool, int32, int64: always written. Behind a pointer: left out when nil.
+//   - string: omitted when "", unless the tag ends in ",always".
+//   - bool, int32, int64: always written. Behind a pointer: omitted when nil.
 //     An empty number element must never be written: SDKs fail on it.
-//   - time.Time: RFC 3339 in UTC with milliseconds; left out when zero.
-//   - []string, []struct: the element with one <item> for each; written as an
-//     empty element when there is none, unless the tag ends in ",omitempty".
-//   - struct: a nested element. *struct: left out when nil.
+//   - time.Time: RFC 3339 in UTC with milliseconds; omitted when zero.
+//   - []string, []struct: the element with one <item> for each; an empty list is
+//     an empty element, unless the tag ends in ",omitempty".
+//   - struct: a nested element. *struct: omitted when nil.
 
 // Filter is one filter of a describe: values are OR-ed, filters AND-ed.
 type Filter struct {
@@ -46,8 +45,8 @@ type Tag struct {
 	Value string `ec2:"Value"`
 }
 
-// TagToDelete is a tag of DeleteTags: without Value the key goes whatever its
-// value is, with an empty one only if it is empty.
+// TagToDelete is a tag of DeleteTags. Without Value the tag is removed with any value,
+// with an empty Value only if its value is empty.
 type TagToDelete struct {
 	Key   string  `ec2:"Key"`
 	Value *string `ec2:"Value"`
@@ -65,13 +64,13 @@ type TagItem struct {
 	Value string `ec2:"value,always"`
 }
 
-// Page is how much of a listing is asked for.
+// Page is the requested part of a listing.
 type Page struct {
 	MaxResults *int32 `ec2:"MaxResults"`
 	NextToken  string `ec2:"NextToken"`
 }
 
-// Done answers the actions that return nothing else.
+// Done is the answer of actions without output.
 type Done struct {
 	Return bool `ec2:"return"`
 }
@@ -86,7 +85,7 @@ type CreateTagsRequest struct {
 // CreateTagsResponse is the output of CreateTags.
 type CreateTagsResponse struct{ Done }
 
-// DeleteTagsRequest is the input of DeleteTags; without Tags all user tags go.
+// DeleteTagsRequest is the input of DeleteTags; without Tags it removes all user tags.
 type DeleteTagsRequest struct {
 	DryRun      bool          `ec2:"DryRun"`
 	ResourceIDs []string      `ec2:"ResourceId"`
@@ -157,7 +156,7 @@ func Actions() []string {
 	}
 }
 
-// Error is a refusal in EC2's own words.
+// Error is an error with EC2's code and text.
 type Error struct {
 	Code    string
 	Message string
@@ -166,7 +165,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// Clock is where the world has its time from.
+// Clock is the time of the world.
 type Clock interface {
 	Now() time.Time
 	// AfterFunc calls f in its own goroutine after d; stop prevents that and

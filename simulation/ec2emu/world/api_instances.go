@@ -50,7 +50,7 @@ type InstanceState struct {
 	Name string `ec2:"name"`
 }
 
-// Placement is where an instance is.
+// Placement is the location of an instance.
 type Placement struct {
 	AvailabilityZone   string `ec2:"availabilityZone"`
 	AvailabilityZoneID string `ec2:"availabilityZoneId"`
@@ -103,19 +103,19 @@ type DescribeInstanceTypesResponse struct {
 	NextToken     string             `ec2:"nextToken"`
 }
 
-// InstanceTypeInfo is what EC2 says about an instance type.
+// InstanceTypeInfo describes an instance type.
 type InstanceTypeInfo struct {
 	InstanceType string      `ec2:"instanceType"`
 	BareMetal    bool        `ec2:"bareMetal"`
 	Hypervisor   string      `ec2:"hypervisor"`
 	EBSInfo      EBSInfo     `ec2:"ebsInfo"`
 	NetworkInfo  NetworkInfo `ec2:"networkInfo"`
-	// InstanceStorageSupported reports whether InstanceStorageInfo says something.
+	// InstanceStorageSupported reports whether InstanceStorageInfo is set.
 	InstanceStorageSupported bool                 `ec2:"instanceStorageSupported"`
 	InstanceStorageInfo      *InstanceStorageInfo `ec2:"instanceStorageInfo"`
 }
 
-// EBSInfo is what an instance type can do with volumes.
+// EBSInfo has the limits of an instance type for volumes.
 type EBSInfo struct {
 	AttachmentLimitType   string            `ec2:"attachmentLimitType"`
 	MaximumEBSAttachments *int32            `ec2:"maximumEbsAttachments"`
@@ -139,19 +139,19 @@ type EBSOptimizedInfo struct {
 	MaximumIOPS  int32 `ec2:"maximumIops"`
 }
 
-// NetworkInfo is what an instance type can do with network interfaces.
+// NetworkInfo has the limits of an instance type for network interfaces.
 type NetworkInfo struct {
 	MaximumNetworkInterfaces int32 `ec2:"maximumNetworkInterfaces"`
 }
 
-// InstanceStorageInfo is the disks that belong to the instance itself.
+// InstanceStorageInfo has the instance store disks.
 type InstanceStorageInfo struct {
 	TotalSizeInGB int64          `ec2:"totalSizeInGB"`
 	Disks         []InstanceDisk `ec2:"disks"`
 	NVMeSupport   string         `ec2:"nvmeSupport"`
 }
 
-// InstanceDisk is a number of equal disks.
+// InstanceDisk is a number of identical disks.
 type InstanceDisk struct {
 	Count    int32  `ec2:"count"`
 	SizeInGB int64  `ec2:"sizeInGB"`

@@ -42,7 +42,7 @@ type Snapshot struct {
 	Tags                      []TagItem `ec2:"tagSet"`
 }
 
-// InstanceSpecification says which volumes of an instance are meant.
+// InstanceSpecification selects volumes of an instance.
 type InstanceSpecification struct {
 	InstanceID           string   `ec2:"InstanceId"`
 	ExcludeBootVolume    bool     `ec2:"ExcludeBootVolume"`
@@ -181,7 +181,7 @@ type DescribeLockedSnapshotsResponse struct {
 	NextToken string           `ec2:"nextToken"`
 }
 
-// LockedSnapshot is a lock and whose the snapshot is.
+// LockedSnapshot is a lock and the owner of its snapshot.
 type LockedSnapshot struct {
 	SnapshotLock
 	OwnerID string `ec2:"ownerId"`
@@ -209,7 +209,7 @@ type DisableFastSnapshotRestoresRequest struct {
 // DisableFastSnapshotRestoresResponse is the output of DisableFastSnapshotRestores.
 type DisableFastSnapshotRestoresResponse struct{ FastRestoreOutcome }
 
-// FastRestoreOutcome is a success even when all of it failed.
+// FastRestoreOutcome is a successful answer, even if every zone failed.
 type FastRestoreOutcome struct {
 	Successful   []FastRestore        `ec2:"successful"`
 	Unsuccessful []FastRestoreFailure `ec2:"unsuccessful"`
@@ -230,13 +230,13 @@ type FastRestore struct {
 	DisabledTime          time.Time `ec2:"disabledTime"`
 }
 
-// FastRestoreFailure is what failed for one snapshot.
+// FastRestoreFailure has the errors of one snapshot.
 type FastRestoreFailure struct {
 	SnapshotID string                 `ec2:"snapshotId"`
 	Errors     []FastRestoreZoneError `ec2:"fastSnapshotRestoreStateErrorSet"`
 }
 
-// FastRestoreZoneError is what failed in one zone.
+// FastRestoreZoneError is the error of one zone.
 type FastRestoreZoneError struct {
 	AvailabilityZone   string         `ec2:"availabilityZone"`
 	AvailabilityZoneID string         `ec2:"availabilityZoneId"`

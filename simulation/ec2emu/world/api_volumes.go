@@ -252,7 +252,7 @@ type StatusDetail struct {
 	Status string `ec2:"status"`
 }
 
-// VolumeEvent is something that happened to a volume.
+// VolumeEvent is an event of a volume.
 type VolumeEvent struct {
 	EventType   string    `ec2:"eventType"`
 	EventID     string    `ec2:"eventId"`
@@ -262,7 +262,7 @@ type VolumeEvent struct {
 	InstanceID  string    `ec2:"instanceId"`
 }
 
-// VolumeAction is what the user may do about an event.
+// VolumeAction is an action that a user may take for an event.
 type VolumeAction struct {
 	Code        string `ec2:"code"`
 	Description string `ec2:"description"`
@@ -270,7 +270,7 @@ type VolumeAction struct {
 	EventType   string `ec2:"eventType"`
 }
 
-// AttachmentStatus is the performance as one instance has it.
+// AttachmentStatus is the performance of a volume at one instance.
 type AttachmentStatus struct {
 	InstanceID    string `ec2:"instanceId"`
 	IOPerformance string `ec2:"ioPerformance"`
@@ -280,6 +280,6 @@ type AttachmentStatus struct {
 type InitializationDetails struct {
 	InitializationType string `ec2:"initializationType"`
 	Progress           *int64 `ec2:"progress"`
-	// EstimatedSeconds is there only when a rate was asked for.
+	// EstimatedSeconds is nil unless a rate was requested.
 	EstimatedSeconds *int64 `ec2:"estimatedTimeToCompleteInSeconds"`
 }

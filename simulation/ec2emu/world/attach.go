@@ -42,16 +42,18 @@ func (w *World) attachSubjects(r *AttachVolumeRequest) (*volume, *instance, *Err
 	return v, i, refusal
 }
 
-// mayAttach returns the first reason against it. hangs says that the attachment
-// would be accepted and never end.
+// mayAttach returns the first reason to refuse an attachment. hangs reports that it is
+// accepted and stays attaching.
 func (w *World) mayAttach(v *volume, i *instance, r *AttachVolumeRequest) (hangs bool, _ *Error) {
 	switch {
 	case v.Operator != "":
 		return false, managed(v)
 	case v.Zone != i.Zone:
-		return false, refuse("InvalidVolume.ZoneMismatch", "The volume '%s' is not in the same availability zone as instance '%s'", v.ID, i.ID)
+		return false, refuse("InvalidVolume.ZoneMismatch",
+			"The volume '%s' is not in the same availability zone as instance '%s'", v.ID, i.ID)
 	case v.Outpost != i.Outpost:
-		return false, refuse("InvalidVolume.ZoneMismatch", "The volume '%s' is not on the same Outpost as instance '%s'", v.ID, i.ID)
+		return false, refuse("InvalidVolume.ZoneMismatch",
+			"The volume '%s' is not on the same Outpost as instance '%s'", v.ID, i.ID)
 	}
 	if refusal := instanceTakes(i); refusal != nil {
 		return false, refusal
@@ -70,7 +72,8 @@ func (w *World) mayAttach(v *volume, i *instance, r *AttachVolumeRequest) (hangs
 		if w.knobs.Attach.OverLimitHangs {
 			return true, nil
 		}
-		return false, refuse("AttachmentLimitExceeded", "The instance '%s' of type %s has %d attachments; its limit is %d.", i.ID, i.Type, used, limit)
+		return false, refuse("AttachmentLimitExceeded",
+			"The instance '%s' of type %s has %d attachments; its limit is %d.", i.ID, i.Type, used, limit)
 	}
 	return false, nil
 }
@@ -82,7 +85,8 @@ func instanceTakes(i *instance) *Error {
 	case pending:
 		return incorrectState("Instance '%s' is not 'running'.", i.ID)
 	}
-	return refuse("IncorrectInstanceState", "The instance '%s' is in the state '%s', in which no volume can be attached.", i.ID, i.State)
+	return refuse("IncorrectInstanceState",
+		"The instance '%s' is in the state '%s', in which no volume can be attached.", i.ID, i.State)
 }
 
 // volumeIsFree: available, or a multi-attach volume with room for one more.
@@ -96,7 +100,8 @@ func (w *World) volumeIsFree(v *volume, i *instance) *Error {
 	case !v.Multi:
 		return refuse("VolumeInUse", "%s is already attached to an instance", v.ID)
 	case len(v.Attachments) >= maxShares:
-		return refuse("AttachmentLimitExceeded", "The volume '%s' is attached to %d instances, which is the most.", v.ID, maxShares)
+		return refuse("AttachmentLimitExceeded", "The volume '%s' is attached to %d instances, which is the most.",
+			v.ID, maxShares)
 	}
 	if v.Multi {
 		return w.mayShare(v, i)
@@ -108,10 +113,12 @@ func (w *World) volumeIsFree(v *volume, i *instance) *Error {
 func (w *World) mayShare(v *volume, i *instance) *Error {
 	t := w.typeOf(i)
 	if t.Xen {
-		return refuse("UnsupportedOperation", "Multi-Attach volumes can be attached to instances of the Nitro System only; '%s' is a %s.", i.ID, i.Type)
+		return refuse("UnsupportedOperation",
+			"Multi-Attach volumes can be attached to instances of the Nitro System only; '%s' is a %s.", i.ID, i.Type)
 	}
 	if v.Type == "io1" && t.BlockExpress {
-		return refuse("UnsupportedOperation", "io1 Multi-Attach volumes cannot be attached to instances with Block Express; '%s' is a %s.", i.ID, i.Type)
+		return refuse("UnsupportedOperation",
+			"io1 Multi-Attach volumes cannot be attached to instances with Block Express; '%s' is a %s.", i.ID, i.Type)
 	}
 	for _, a := range v.Attachments {
 		if other := w.Instances[a.InstanceID]; v.Type == "io2" && other != nil && w.typeOf(other).BlockExpress != t.BlockExpress {
@@ -121,7 +128,7 @@ func (w *World) mayShare(v *volume, i *instance) *Error {
 	return nil
 }
 
-// slots counts what takes part in the instance's attachment limit.
+// slots counts the used slots of the instance, and returns its attachment limit.
 func (w *World) slots(i *instance) (used, limit int) {
 	t := w.typeOf(i)
 	used = len(i.Volumes)
@@ -146,7 +153,8 @@ func (w *World) beginAttach(v *volume, i *instance, r *AttachVolumeRequest, hang
 	i.Volumes = append(i.Volumes, v.ID)
 	a.Stuck = hangs || w.restless(i, r.Device) || w.faultHits(StuckAttaching, v, i.ID)
 	if !a.Stuck {
-		a.Gen, _ = w.schedule(w.takes(AttachTransition, w.knobs.Times.Attach, v, i.ID), event{Kind: attachDone, ID: v.ID, At: i.ID})
+		a.Gen, _ = w.schedule(w.takes(AttachTransition, w.knobs.Times.Attach, v, i.ID),
+			event{Kind: attachDone, ID: v.ID, At: i.ID})
 	}
 	return a
 }
@@ -164,7 +172,7 @@ func (w *World) finishAttach(v *volume, a *attachment) {
 		return
 	}
 	if !w.present(v, a) {
-		// It stays attaching: nothing attached may be without its device.
+		// It stays attaching: an attached volume must have its device.
 		a.Gen, _ = w.schedule(Fixed(w.busyRetry()), event{Kind: attachDone, ID: v.ID, At: a.InstanceID})
 		return
 	}
@@ -174,8 +182,7 @@ func (w *World) finishAttach(v *volume, a *attachment) {
 	v.end(AttachTransition, w.now())
 }
 
-// present has the guest see the device, if it runs, and reports whether nothing
-// went wrong.
+// present adds the device to the guest, if it runs, and reports whether that succeeded.
 func (w *World) present(v *volume, a *attachment) bool {
 	i := w.Instances[a.InstanceID]
 	if w.devices == nil || i == nil || (i.State != running && i.State != pending) || a.Presented {
@@ -194,7 +201,7 @@ func (w *World) presentAll() error {
 	if w.devices == nil {
 		return nil
 	}
-	if w.restored { // a world that remembers nothing must not throw data away
+	if w.restored { // without its state the world must not delete data
 		volumes := slices.AppendSeq(slices.Collect(maps.Keys(w.Volumes)), maps.Keys(w.Kept))
 		if err := w.devices.Prune(volumes, slices.Collect(maps.Keys(w.Snapshots))); err != nil {
 			return err

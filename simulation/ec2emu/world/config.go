@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Config is what a World is made of. Knobs may be changed while it runs.
+// Config configures a World. The knobs may be changed while it runs.
 type Config struct {
-	// Knobs is Instant() when zero times are wanted; see the presets.
+	// Knobs is Instant() when all times are 0; see the presets.
 	Knobs Knobs
 	// Region and AccountID are us-west-2 and 123456789012 when empty.
 	Region, AccountID string
@@ -19,12 +19,12 @@ type Config struct {
 	Seed uint64
 	// Clock is the machine's when nil.
 	Clock Clock
-	// Devices makes data real; nil keeps everything in memory.
+	// Devices has the data and block devices of volumes; nil means none.
 	Devices Devices
-	// StateDir keeps the world's state over a restart, in one file; empty keeps
-	// none. It belongs to the World while that runs.
+	// StateDir has the file with the state of the world, which survives a restart; empty
+	// means none. No other process may use it meanwhile.
 	StateDir string
-	// Logger gets the errors that no caller gets; nil discards them.
+	// Logger gets the errors that are not returned to a caller; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -39,13 +39,13 @@ type Zone struct {
 	Parent string `json:"parent,omitempty"`
 	// NotOptedIn zones show only with AllAvailabilityZones and take no volumes.
 	NotOptedIn bool `json:"notOptedIn,omitempty"`
-	// Limits replaces the limits of volume types here, as in zones that still
-	// have those of before autumn 2025.
+	// Limits replaces the limits of volume types in this zone, for zones with the limits
+	// from before autumn 2025.
 	Limits map[string]TypeLimits `json:"limits,omitempty"`
 }
 
-// Knobs are how EC2 behaves where that differs by account, time or luck, and
-// where no source says how it does. Each zero value is the plainest behaviour.
+// Knobs configure behaviour of EC2 that differs by account, time or chance, and behaviour
+// that no source defines. Each zero value is the simplest behaviour.
 type Knobs struct {
 	Times       Times       `json:"times"`
 	Consistency Consistency `json:"consistency"`
@@ -59,21 +59,21 @@ type Knobs struct {
 	Cooldown string `json:"cooldown,omitempty"`
 	// FullZones lists zones that have no room: InsufficientVolumeCapacity.
 	FullZones []string `json:"fullZones,omitempty"`
-	// Retain keeps deleted volumes as a Recycle Bin rule does: EC2 does not
-	// know them any more, World.Retained does.
+	// Retain keeps deleted volumes as a Recycle Bin rule does: EC2 does not show them any
+	// more, World.Retained does.
 	Retain bool `json:"retain,omitempty"`
-	// DefaultPage is how many results a describe without MaxResults gives; 0 is all.
+	// DefaultPage is the number of results of a describe without MaxResults; 0 means all.
 	DefaultPage int `json:"defaultPage,omitempty"`
 }
 
-// Rules of how soon a volume may be modified again.
+// Rules for the time between modifications of a volume.
 const (
 	// CooldownFour: four modifications in any 24 hours, each after the one
 	// before is completed (EC2 since 2026).
 	CooldownFour = "four-per-day"
 	// CooldownSixHours: six hours after the beginning of the last (EC2 before 2026).
 	CooldownSixHours = "six-hours"
-	// CooldownOff: only not while another is under way.
+	// CooldownOff: any time, except while another is under way.
 	CooldownOff = "off"
 )
 
@@ -93,32 +93,32 @@ type Times struct {
 	Forget     Takes `json:"forget"`     // instance: terminated to unknown
 	Enable     Takes `json:"enable"`     // fast restore: enabling to optimizing, and disabling to disabled
 	Warm       Takes `json:"warm"`       // fast restore: optimizing to enabled
-	// BusyRetry is how often a device in use is asked again; 200 ms when zero.
+	// BusyRetry is the interval at which a device in use is checked; 200 ms when zero.
 	BusyRetry Span `json:"busyRetry"`
 }
 
-// Consistency is how far describes lag behind.
+// Consistency configures how describes lag.
 type Consistency struct {
 	// Visible is how long a new volume, snapshot or modification is unknown to describes.
 	Visible Takes `json:"visible"`
 	// Tags is how much longer filters by tag do not find it.
 	Tags Takes `json:"tags"`
-	// StaleOneIn has one in so many describes answer from the previous state of
-	// each resource; 0 is none. It applies for StaleFor after a change, 5 s when 0.
+	// StaleOneIn makes one in so many describes answer with the previous state of each
+	// resource; 0 means none. It applies for StaleFor after a change, 5 s when 0.
 	StaleOneIn int  `json:"staleOneIn,omitempty"`
 	StaleFor   Span `json:"staleFor"`
-	// Actions has changing actions not know a resource either while it is invisible.
+	// Actions makes changing actions fail too for a resource that is not visible yet.
 	Actions bool `json:"actions,omitempty"`
 }
 
-// TokenKnobs is how client tokens behave.
+// TokenKnobs configure client tokens.
 type TokenKnobs struct {
 	// Lifetime is 12 h when zero.
 	Lifetime Span `json:"lifetime"`
-	// QuotaFirst is the flaw that a repeat is answered VolumeLimitExceeded when
-	// the account is at its limit, although its volume exists.
+	// QuotaFirst emulates a flaw: if the account is at its limit, a repeated call gets
+	// VolumeLimitExceeded although its volume exists.
 	QuotaFirst bool `json:"quotaFirst,omitempty"`
-	// TagOrder has the order of tags count as a parameter.
+	// TagOrder makes the order of tags a parameter.
 	TagOrder bool `json:"tagOrder,omitempty"`
 }
 
@@ -131,16 +131,16 @@ type Quotas struct {
 	Snapshots   int   `json:"snapshots,omitempty"`
 }
 
-// AttachKnobs is how attaching behaves at its edges.
+// AttachKnobs configure special cases of attachments.
 type AttachKnobs struct {
-	// OverLimitHangs leaves an attachment above the instance's limit attaching
-	// for ever instead of refusing it.
+	// OverLimitHangs accepts an attachment above the instance's limit, which then stays
+	// attaching, instead of refusing it.
 	OverLimitHangs bool `json:"overLimitHangs,omitempty"`
-	// ForceFreesName makes the name of a forced detach usable at once; as a
-	// rule it is not until the instance stops or reboots.
+	// ForceFreesName makes the name of a forced detach usable at once. Otherwise it is
+	// usable after the instance stops or reboots.
 	ForceFreesName bool `json:"forceFreesName,omitempty"`
-	// NameRest leaves an attachment attaching for ever on Xen instances whose
-	// name was freed less than this ago; 0 is never.
+	// NameRest makes an attachment on a Xen instance stay attaching if its name was freed
+	// less than this ago; 0 disables it.
 	NameRest Span `json:"nameRest"`
 	// MultiAttachIO1 names regions where io1 volumes can be multi-attach; those
 	// of the documentation when nil.
@@ -154,25 +154,25 @@ type SnapKnobs struct {
 	Every       Span `json:"every"`                 // between two of one volume; 0 means no limit, EC2 has about 15 s
 	Copies      int  `json:"copies,omitempty"`      // at once; 20 when 0
 	FastRestore int  `json:"fastRestore,omitempty"` // snapshots; 5 when 0
-	// LockedCode is the code for deleting a locked snapshot, which no source
-	// gives; SnapshotLocked when empty.
+	// LockedCode is the code for deleting a locked snapshot, which no source documents;
+	// SnapshotLocked when empty.
 	LockedCode string `json:"lockedCode,omitempty"`
 }
 
-// Encryption is the account's.
+// Encryption configures the encryption of the account.
 type Encryption struct {
 	// ByDefault encrypts every new volume.
 	ByDefault bool `json:"byDefault,omitempty"`
-	// UnusableKeys are those that the caller may not use: a volume with one
-	// fails after it was accepted. "*" is all.
+	// UnusableKeys are the keys that the caller may not use: a volume with one fails after
+	// it was accepted. "*" means all.
 	UnusableKeys []string `json:"unusableKeys,omitempty"`
-	// FailVisibly has such a volume go to the state error instead of vanishing.
+	// FailVisibly makes such a volume enter the state error instead of disappearing.
 	FailVisibly bool `json:"failVisibly,omitempty"`
 	// CopiesEncryptedOnly refuses copies of unencrypted volumes.
 	CopiesEncryptedOnly bool `json:"copiesEncryptedOnly,omitempty"`
 }
 
-// Instant has every transition happen at once and nothing lag behind.
+// Instant has no transition times and no lag.
 func Instant() Knobs { return Knobs{Cooldown: CooldownOff} }
 
 // Bench has the times of the published measurements: 1.5 s to create, 2 s to
@@ -184,8 +184,8 @@ func Bench() Knobs {
 	}}
 }
 
-// Realistic has times as EC2 has them, so that a demonstration shows every
-// state without lasting hours, and a slight lag of describes.
+// Realistic has times like EC2's, short enough that a demonstration shows every state, and
+// a slight lag of describes.
 func Realistic() Knobs {
 	return Knobs{
 		Times: Times{
@@ -201,15 +201,16 @@ func Realistic() Knobs {
 	}
 }
 
-// Harsh has short times that vary widely, describes that lag and go back, and
-// the flaws that a client must survive.
+// Harsh has short times that vary widely, describes that lag and return to earlier
+// states, and the flaws that a client must survive.
 func Harsh() Knobs {
 	return Knobs{
 		Times: Times{
 			Create: LogNormal(200*time.Millisecond, 0.8), Delete: LogNormal(100*time.Millisecond, 0.8),
 			Attach: LogNormal(200*time.Millisecond, 0.8), Detach: LogNormal(200*time.Millisecond, 0.8),
 			Modify: LogNormal(200*time.Millisecond, 0.8), Optimize: LogNormal(500*time.Millisecond, 0.8),
-			Snapshot: LogNormal(300*time.Millisecond, 0.8), Initialize: LogNormal(time.Second, 0.5), Forget: Fixed(10 * time.Second),
+			Snapshot: LogNormal(300*time.Millisecond, 0.8), Initialize: LogNormal(time.Second,
+				0.5), Forget: Fixed(10 * time.Second),
 		},
 		Consistency: Consistency{
 			Visible: Uniform(0, 400*time.Millisecond), Tags: Uniform(0, 400*time.Millisecond),

@@ -1,6 +1,6 @@
 package world
 
-// CopyVolumes begins a copy of a volume's data of this moment, in the same zone.
+// CopyVolumes begins a copy of a volume's present data, in the same zone.
 func (w *World) CopyVolumes(r *CopyVolumesRequest) (_ *CopyVolumesResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -41,11 +41,13 @@ func (w *World) planCopy(r *CopyVolumesRequest) (*volume, *Error) {
 	size := source.Size
 	if r.Size != nil {
 		if size = *r.Size; size < source.Size {
-			return nil, invalid("The specified size %dGiB is smaller than the volume '%s' of %dGiB.", size, source.ID, source.Size)
+			return nil, invalid("The specified size %dGiB is smaller than the volume '%s' of %dGiB.",
+				size, source.ID, source.Size)
 		}
 	}
 	s, refusal := w.resolveShape(source.Zone, shapeRequest{
-		volumeType: orElse(r.VolumeType, "gp2"), size: size, iops: r.IOPS, throughput: r.Throughput, multi: isTrue(r.MultiAttachEnabled),
+		volumeType: orElse(r.VolumeType,
+			"gp2"), size: size, iops: r.IOPS, throughput: r.Throughput, multi: isTrue(r.MultiAttachEnabled),
 	})
 	if refusal != nil {
 		return nil, refusal
@@ -61,13 +63,16 @@ func (w *World) planCopy(r *CopyVolumesRequest) (*volume, *Error) {
 	return v, refusal
 }
 
-// planCopyEncryption: a copy of an encrypted volume is encrypted whatever is asked for.
+// planCopyEncryption plans the encryption of a copy. The copy of an encrypted volume is
+// always encrypted.
 func (w *World) planCopyEncryption(v, source *volume, r *CopyVolumesRequest) *Error {
 	if !source.Encrypted && w.knobs.Encryption.CopiesEncryptedOnly {
-		return refuse("UnsupportedOperation", "The volume '%s' is not encrypted; only encrypted volumes can be copied.", source.ID)
+		return refuse("UnsupportedOperation", "The volume '%s' is not encrypted; only encrypted volumes can be copied.",
+			source.ID)
 	}
 	if r.KMSKeyID != "" && !isTrue(r.Encrypted) {
-		return refuse("InvalidParameterDependency", "The parameter KmsKeyId requires the parameter Encrypted to be set.")
+		return refuse("InvalidParameterDependency",
+			"The parameter KmsKeyId requires the parameter Encrypted to be set.")
 	}
 	v.Encrypted = source.Encrypted || isTrue(r.Encrypted) || w.knobs.Encryption.ByDefault
 	switch {
@@ -81,8 +86,7 @@ func (w *World) planCopyEncryption(v, source *volume, r *CopyVolumesRequest) *Er
 	return nil
 }
 
-// CopySnapshot begins a copy of a snapshot within the region, which is all the
-// world there is.
+// CopySnapshot begins a copy of a snapshot within the region. A world has one region.
 func (w *World) CopySnapshot(r *CopySnapshotRequest) (_ *CopySnapshotResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -110,9 +114,11 @@ func (w *World) planSnapshotCopy(r *CopySnapshotRequest) (*snapshot, *Error) {
 	case r.SourceRegion == "":
 		return nil, missing("sourceRegion")
 	case r.SourceRegion != w.region || (r.DestinationRegion != "" && r.DestinationRegion != w.region):
-		return nil, invalid("Value (%s) for parameter sourceRegion is invalid. There is only the region %s.", r.SourceRegion, w.region)
+		return nil, invalid("Value (%s) for parameter sourceRegion is invalid. There is only the region %s.",
+			r.SourceRegion, w.region)
 	case r.KMSKeyID != "" && !isTrue(r.Encrypted):
-		return nil, refuse("InvalidParameterDependency", "The parameter KmsKeyId requires the parameter Encrypted to be set.")
+		return nil, refuse("InvalidParameterDependency",
+			"The parameter KmsKeyId requires the parameter Encrypted to be set.")
 	case r.CompletionDurationMinutes != nil && (*r.CompletionDurationMinutes < 15 || *r.CompletionDurationMinutes > 2880 || *r.CompletionDurationMinutes%15 != 0):
 		return nil, invalid("Value ( %d ) for parameter completionDurationMinutes is invalid. Expecting a multiple of 15 from 15 to 2880.", *r.CompletionDurationMinutes)
 	}
@@ -137,7 +143,8 @@ func (w *World) planSnapshotCopy(r *CopySnapshotRequest) (*snapshot, *Error) {
 		}
 	}
 	if most >= 0 && copying >= most {
-		return nil, refuse("ResourceLimitExceeded", "Too many snapshot copies in progress. The limit is %d for this destination region.", most)
+		return nil, refuse("ResourceLimitExceeded",
+			"Too many snapshot copies in progress. The limit is %d for this destination region.", most)
 	}
 	s := &snapshot{
 		VolumeID: copiedVolume, Size: source.Size, Description: r.Description, Copy: true, Outpost: r.DestinationOutpostARN,
@@ -152,7 +159,7 @@ func (w *World) planSnapshotCopy(r *CopySnapshotRequest) (*snapshot, *Error) {
 	return s, w.checkSnapshotQuota(1)
 }
 
-// BackImage has an image use the snapshot, or not any more.
+// BackImage sets whether an image uses the snapshot.
 func (w *World) BackImage(snapshotID string, backs bool) (err error) {
 	w.begin()
 	defer w.end(&err)

@@ -32,7 +32,7 @@ func (w *World) CreateVolume(r *CreateVolumeRequest) (_ *CreateVolumeResponse, e
 	return &CreateVolumeResponse{w.volumeView(known)}, nil
 }
 
-// planVolume checks a request and is the volume that it asks for, not yet made.
+// planVolume checks a request and returns the requested volume, which is not created yet.
 func (w *World) planVolume(r *CreateVolumeRequest) (*volume, *Error) {
 	if refusal := checkToken(r.ClientToken); refusal != nil {
 		return nil, refusal
@@ -53,13 +53,15 @@ func (w *World) planVolume(r *CreateVolumeRequest) (*volume, *Error) {
 		return nil, refusal
 	}
 	s, refusal := w.resolveShape(zone, shapeRequest{
-		volumeType: orElse(r.VolumeType, "gp2"), size: size, iops: r.IOPS, throughput: r.Throughput, multi: isTrue(r.MultiAttachEnabled),
+		volumeType: orElse(r.VolumeType,
+			"gp2"), size: size, iops: r.IOPS, throughput: r.Throughput, multi: isTrue(r.MultiAttachEnabled),
 	})
 	if refusal != nil {
 		return nil, refusal
 	}
 	if s.Multi && s.Type == "io1" && !w.io1Shares() {
-		return nil, refuse("UnsupportedOperation", "Multi-Attach for io1 volumes is not supported in the region %s.", w.region)
+		return nil, refuse("UnsupportedOperation", "Multi-Attach for io1 volumes is not supported in the region %s.",
+			w.region)
 	}
 	v := &volume{
 		Type: s.Type, Size: s.Size, IOPS: s.IOPS, Throughput: s.Throughput, Multi: s.Multi,
@@ -103,18 +105,21 @@ func sizeFrom(size *int32, source *snapshot) (int32, *Error) {
 	case size == nil:
 		return source.Size, nil
 	case source != nil && *size < source.Size:
-		return 0, invalid("The specified size %dGiB is smaller than the snapshot '%s' of %dGiB.", *size, source.ID, source.Size)
+		return 0, invalid("The specified size %dGiB is smaller than the snapshot '%s' of %dGiB.",
+			*size, source.ID, source.Size)
 	}
 	return *size, nil
 }
 
 func (w *World) planEncryption(v *volume, encrypted *bool, key string, source *snapshot) *Error {
 	if key != "" && !isTrue(encrypted) {
-		return refuse("InvalidParameterDependency", "The parameter KmsKeyId requires the parameter Encrypted to be set.")
+		return refuse("InvalidParameterDependency",
+			"The parameter KmsKeyId requires the parameter Encrypted to be set.")
 	}
 	from := source != nil && source.Encrypted
 	if from && encrypted != nil && !*encrypted {
-		return combination("The snapshot '%s' is encrypted; the volume cannot be created without encryption.", source.ID)
+		return combination("The snapshot '%s' is encrypted; the volume cannot be created without encryption.",
+			source.ID)
 	}
 	v.Encrypted = isTrue(encrypted) || from || w.knobs.Encryption.ByDefault
 	switch {
@@ -134,7 +139,8 @@ func planRate(v *volume, rate *int32) *Error {
 	case rate == nil:
 		return nil
 	case v.SnapshotID == "":
-		return refuse("InvalidParameterDependency", "The parameter VolumeInitializationRate requires the parameter SnapshotId to be set.")
+		return refuse("InvalidParameterDependency",
+			"The parameter VolumeInitializationRate requires the parameter SnapshotId to be set.")
 	case *rate < 100 || *rate > 300:
 		return invalid("Value ( %d ) for parameter volumeInitializationRate is invalid. Expecting a value from 100 to 300.", *rate)
 	}
@@ -176,7 +182,8 @@ func (w *World) checkQuota(v *volume) *Error {
 	}
 	switch {
 	case q.Volumes > 0 && len(w.Volumes) >= q.Volumes:
-		return refuse("VolumeLimitExceeded", "You have exceeded your maximum number of volumes, which is %d.", q.Volumes)
+		return refuse("VolumeLimitExceeded", "You have exceeded your maximum number of volumes, which is %d.",
+			q.Volumes)
 	case q.StorageGiB > 0 && storage > q.StorageGiB:
 		return refuse("VolumeLimitExceeded", "You have exceeded your maximum %s storage limit of %d GiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase.", v.Type, q.StorageGiB)
 	case q.IOPS > 0 && v.provisioned() && iops > q.IOPS:
@@ -190,7 +197,8 @@ func (v *volume) provisioned() bool { return v.Type == "io1" || v.Type == "io2" 
 func (w *World) checkRoom(v *volume) *Error {
 	full := anyOf(w.knobs.FullZones, func(z string) bool { return z == v.Zone })
 	if full || w.faultHits(NoCapacity, v, "") {
-		e := refuse("InsufficientVolumeCapacity", "There is not enough capacity to fulfil your request in the zone %s.", v.Zone)
+		e := refuse("InsufficientVolumeCapacity", "There is not enough capacity to fulfil your request in the zone %s.",
+			v.Zone)
 		e.Status = 500
 		return e
 	}
@@ -215,8 +223,8 @@ func (w *World) makeVolume(v *volume, from DataSource) (*volume, *Error) {
 	return v, nil
 }
 
-// planFailure decides whether the volume will fail after it was accepted, as
-// it does when its key cannot be used.
+// planFailure decides whether the volume will fail after it was accepted, because its key
+// cannot be used.
 func (w *World) planFailure(v *volume) {
 	unusable := v.Encrypted && anyOf(w.knobs.Encryption.UnusableKeys, func(key string) bool {
 		return key == "*" || w.keyARN(key) == v.KMSKey
@@ -229,7 +237,7 @@ func (w *World) planFailure(v *volume) {
 	}
 }
 
-// vanishes as volume.Doom has the volume be gone instead of available.
+// vanishes as volume.Doom makes the volume disappear instead of becoming available.
 const vanishes = "vanishes"
 
 // planInitialization decides when a restored or copied volume has all its data.
@@ -262,7 +270,7 @@ func (w *World) finishCreate(v *volume) {
 }
 
 // keyARN is the ARN of a key named by ID, ARN, alias or alias ARN. EC2 shows the
-// key of an alias, never the alias; each alias has a key of its own here.
+// key of an alias, never the alias; in the world each alias has a separate key.
 func (w *World) keyARN(key string) string {
 	prefix := "arn:aws:kms:" + w.region + ":" + w.account + ":"
 	name := key

@@ -40,8 +40,10 @@ func modificationFilters() filterTable[modificationRow] {
 
 // DescribeVolumesModifications lists the most recent modification of each
 // volume. Asked by ID, a volume that was never modified fails the call.
-func (w *World) DescribeVolumesModifications(r *DescribeVolumesModificationsRequest) (_ *DescribeVolumesModificationsResponse, err error) {
-	defer w.look(&err)()
+func (w *World) DescribeVolumesModifications(
+	r *DescribeVolumesModificationsRequest,
+) (_ *DescribeVolumesModificationsResponse, err error) {
+	defer w.read(&err)()
 	if refusal := pageWithIDs(r.VolumeIDs, r.Page, "volumeSet"); refusal != nil {
 		return nil, refusal
 	}
@@ -83,7 +85,8 @@ func (w *World) modificationRows(r *DescribeVolumesModificationsRequest) ([]*mod
 		}
 	}
 	if len(r.VolumeIDs) > 0 && len(never) > 0 {
-		return nil, refuse("InvalidVolumeModification.NotFound", "Modification for volume '%s' does not exist.", strings.Join(never, "', '"))
+		return nil, refuse("InvalidVolumeModification.NotFound", "Modification for volume '%s' does not exist.",
+			strings.Join(never, "', '"))
 	}
 	return rows, nil
 }

@@ -9,7 +9,8 @@ import (
 func (w *World) snapshotView(s *snapshot) Snapshot {
 	view := Snapshot{
 		SnapshotID: s.ID, VolumeID: s.VolumeID, State: s.State, StatusMessage: s.Message, StartTime: s.Started, CompletionTime: s.Completed,
-		Progress: w.snapshotProgress(s), OwnerID: orElse(s.Owner, w.account), VolumeSize: s.Size, Description: s.Description,
+		Progress: w.snapshotProgress(s), OwnerID: orElse(s.Owner,
+			w.account), VolumeSize: s.Size, Description: s.Description,
 		Encrypted: s.Encrypted, KMSKeyID: s.KMSKey, StorageTier: "standard", OutpostARN: s.Outpost, AvailabilityZone: s.Zone,
 		CompletionDurationMinutes: positive(s.Minutes), Tags: tagItems(s.Tags),
 	}
@@ -76,7 +77,7 @@ func (w *World) snapshotsOf(ids []string, filters []Filter, stale bool) ([]*snap
 	}
 	exact, restricted := exactValues(filters, "snapshot-id")
 	for _, s := range w.Snapshots {
-		if !wanted(ids, s.ID) || (restricted && !exact[s.ID]) {
+		if !selected(ids, s.ID) || (restricted && !exact[s.ID]) {
 			continue
 		}
 		if seen := w.seenSnapshot(s, stale); seen != nil {
@@ -90,7 +91,7 @@ func (w *World) snapshotsOf(ids []string, filters []Filter, stale bool) ([]*snap
 // DescribeSnapshots lists all snapshots that the account can use, public ones
 // and those of others included, unless an owner is asked for.
 func (w *World) DescribeSnapshots(r *DescribeSnapshotsRequest) (_ *DescribeSnapshotsResponse, err error) {
-	defer w.look(&err)()
+	defer w.read(&err)()
 	if refusal := pageWithIDs(r.SnapshotIDs, r.Page, "snapshotSet"); refusal != nil {
 		return nil, refusal
 	}
@@ -126,8 +127,8 @@ func (w *World) owned(s *snapshot, owners []string) bool {
 	})
 }
 
-// restorable: the account itself may restore what it can see, everybody what
-// is public.
+// restorable reports whether one of the accounts may restore a snapshot: the account
+// itself every visible one, any other account a public one.
 func (w *World) restorable(s *snapshot, by []string) bool {
 	return len(by) == 0 || anyOf(by, func(who string) bool {
 		return (who == "all" && s.Public) || who == "self" || who == w.account

@@ -26,7 +26,7 @@ func (w *World) DetachVolume(r *DetachVolumeRequest) (_ *DetachVolumeResponse, e
 	return &DetachVolumeResponse{w.attachmentView(v, a)}, nil
 }
 
-// detachSubjects finds the attachment that is meant.
+// detachSubjects finds the volume and the attachment of a request.
 func (w *World) detachSubjects(r *DetachVolumeRequest) (*volume, *attachment, *Error) {
 	if r.InstanceID != "" {
 		if refusal := checkInstanceID(r.InstanceID); refusal != nil {
@@ -46,13 +46,15 @@ func (w *World) detachSubjects(r *DetachVolumeRequest) (*volume, *attachment, *E
 	case len(v.Attachments) == 0:
 		return nil, nil, incorrectState("Volume '%s' is in the '%s' state.", v.ID, v.State)
 	case r.InstanceID == "" && v.Multi:
-		return nil, nil, refuse("MissingParameter", "The request must contain the parameter instanceId, as the volume '%s' is enabled for Multi-Attach", v.ID)
+		return nil, nil, refuse("MissingParameter",
+			"The request must contain the parameter instanceId, as the volume '%s' is enabled for Multi-Attach", v.ID)
 	case r.InstanceID == "":
 		return v, v.Attachments[0], nil
 	}
 	a := v.at(r.InstanceID)
 	if a == nil {
-		return nil, nil, refuse("InvalidAttachment.NotFound", "The volume '%s' is not attached to instance '%s'", v.ID, r.InstanceID)
+		return nil, nil, refuse("InvalidAttachment.NotFound", "The volume '%s' is not attached to instance '%s'",
+			v.ID, r.InstanceID)
 	}
 	return v, a, nil
 }
@@ -63,9 +65,11 @@ func (w *World) mayDetach(v *volume, a *attachment, r *DetachVolumeRequest) *Err
 	case v.Operator != "":
 		return managed(v)
 	case r.Device != "" && r.Device != a.Device && r.Device != a.name():
-		return refuse("InvalidAttachment.NotFound", "The volume '%s' is not attached to instance '%s' as device '%s'", v.ID, a.InstanceID, r.Device)
+		return refuse("InvalidAttachment.NotFound", "The volume '%s' is not attached to instance '%s' as device '%s'",
+			v.ID, a.InstanceID, r.Device)
 	case v.BootOf == a.InstanceID && i != nil && i.State != stopped:
-		return refuse("OperationNotPermitted", "Unable to detach root volume '%s' from instance '%s'", v.ID, a.InstanceID)
+		return refuse("OperationNotPermitted", "Unable to detach root volume '%s' from instance '%s'",
+			v.ID, a.InstanceID)
 	case a.State == detaching && !r.Force:
 		return incorrectState("Volume '%s' is in the 'detaching' state.", v.ID)
 	}
@@ -84,10 +88,11 @@ func (w *World) beginDetach(v *volume, a *attachment, force bool) {
 		a.Gen = w.order() // no transition under way is for it any more
 		return
 	}
-	a.Gen, _ = w.schedule(w.takes(DetachTransition, w.knobs.Times.Detach, v, a.InstanceID), event{Kind: detachDone, ID: v.ID, At: a.InstanceID})
+	a.Gen, _ = w.schedule(w.takes(DetachTransition, w.knobs.Times.Detach, v, a.InstanceID),
+		event{Kind: detachDone, ID: v.ID, At: a.InstanceID})
 }
 
-// finishDetach takes the device away, or finds it busy and comes again.
+// finishDetach removes the device, or tries again later if it is busy.
 func (w *World) finishDetach(v *volume, a *attachment) {
 	if a.State != detaching && a.State != busy {
 		return
@@ -107,7 +112,7 @@ func (w *World) finishDetach(v *volume, a *attachment) {
 	w.drop(v, a)
 }
 
-// guestHolds takes the device away and reports whether the guest did not let it go.
+// guestHolds removes the device and reports whether the guest still uses it.
 func (w *World) guestHolds(v *volume, a *attachment) bool {
 	if !a.Forced && w.hasFault(StaysBusy, v, a.InstanceID) {
 		return true
@@ -131,7 +136,7 @@ func (w *World) busyRetry() time.Duration {
 	return busyRetry
 }
 
-// hasFault reports whether such a fault is there, without using it up.
+// hasFault reports whether such a fault is armed, without counting it down.
 func (w *World) hasFault(kind FaultKind, v *volume, instanceID string) bool {
 	return anyOf(w.faults, func(m Fault) bool { return m.Kind == kind && m.concerns(v, instanceID) })
 }

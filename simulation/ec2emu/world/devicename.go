@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// deviceName is what EC2 takes: the documented /dev/sd[a-z] and
-// /dev/xvd[b-c][a-z], the two partitions of a root device, and beyond the
-// documentation everything from /dev/xvdaa to /dev/xvddx.
+// deviceName matches the names that EC2 accepts: the documented /dev/sd[a-z] and
+// /dev/xvd[b-c][a-z], the two partitions of a root device, and without documentation
+// /dev/xvdaa to /dev/xvddx.
 var deviceName = regexp.MustCompile(`^/dev/(sd[a-z]|sda[12]|xvd[a-z]|xvd[a-c][a-z]|xvdd[a-x])$`)
 
-// checkName refuses a name that is none, or that something holds.
+// checkName rejects a malformed name, and one that is in use.
 func (w *World) checkName(i *instance, name string) *Error {
 	if !deviceName.MatchString(name) {
 		return invalid("Value (%s) for parameter device is invalid. %s is not a valid EBS device name.", name, name)
@@ -21,8 +21,8 @@ func (w *World) checkName(i *instance, name string) *Error {
 	return nil
 }
 
-// nameTaken: by an attachment in any state, by the image without anybody seeing
-// it, or by a forced detach since the last boot.
+// nameTaken reports whether a name is used by an attachment in any state, invisibly by the
+// image, or by a forced detach since the last boot.
 func (w *World) nameTaken(i *instance, name string) bool {
 	held := func(other string) bool { return w.sameName(i, other, name) }
 	if anyOf(i.Hidden, held) || anyOf(i.Spoiled, held) {
@@ -38,7 +38,8 @@ func (w *World) nameTaken(i *instance, name string) bool {
 	})
 }
 
-// sameName: a Xen guest calls /dev/sdf /dev/xvdf, so there they are one.
+// sameName reports whether two names mean the same device. A Xen guest shows /dev/sdf as
+// /dev/xvdf.
 func (w *World) sameName(i *instance, a, b string) bool {
 	if a == b {
 		return true
@@ -49,7 +50,7 @@ func (w *World) sameName(i *instance, a, b string) bool {
 	return strings.Replace(a, "/dev/sd", "/dev/xvd", 1) == strings.Replace(b, "/dev/sd", "/dev/xvd", 1)
 }
 
-// otherName is a free name that was not asked for.
+// otherName is a free name that was not requested.
 func (w *World) otherName(i *instance) string {
 	for letter := 'z'; letter >= 'a'; letter-- {
 		if name := "/dev/xvdc" + string(letter); !w.nameTaken(i, name) {

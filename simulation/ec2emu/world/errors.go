@@ -49,13 +49,15 @@ func notFound(code, kind string, ids []string) *Error {
 	return refuse(code, "The %ss '%s' do not exist.", kind, strings.Join(ids, ", "))
 }
 
-// dryRunPassed is what a dry run answers when nothing was wrong.
+// dryRunPassed is the answer of a dry run without an error.
 func dryRunPassed() *Error {
-	return &Error{Code: "DryRunOperation", Message: "Request would have succeeded, but DryRun flag is set.", Status: http.StatusPreconditionFailed}
+	return &Error{Code: "DryRunOperation", Message: "Request would have succeeded, but DryRun flag is set.",
+		Status: http.StatusPreconditionFailed}
 }
 
 func internal(err error) *Error {
-	return &Error{Code: "InternalError", Message: "An internal error has occurred: " + err.Error(), Status: http.StatusInternalServerError}
+	return &Error{Code: "InternalError",
+		Message: "An internal error has occurred: " + err.Error(), Status: http.StatusInternalServerError}
 }
 
 // malformed is the refusal of an ID that cannot be one: prefix and 8 or 17 hex digits.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// event is a transition that is due at a time. It names what it is for, so
-// that it can be saved; one whose subject has moved on (another Gen) is void.
+// event is a transition that is due at a time. It has the ID of its subject, so that it
+// can be saved. It is ignored if the subject has another Gen by then.
 type event struct {
 	Due   time.Time
 	Order int64
@@ -43,14 +43,14 @@ func (e events) Less(i, j int) bool {
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
-// Push is for container/heap.
+// Push implements heap.Interface.
 func (e *events) Push(x any) {
 	if one, ok := x.(event); ok {
 		*e = append(*e, one)
 	}
 }
 
-// Pop is for container/heap.
+// Pop implements heap.Interface.
 func (e *events) Pop() any {
 	old := *e
 	last := old[len(old)-1]
@@ -58,8 +58,8 @@ func (e *events) Pop() any {
 	return last
 }
 
-// schedule has an event happen once the transition has taken its time, and
-// returns its Gen, which the subject keeps, and when it is due.
+// schedule adds an event for the end of a transition. It returns the event's Gen, which
+// the subject stores, and when it is due.
 func (w *World) schedule(takes Takes, e event) (gen int64, due time.Time) {
 	return w.scheduleAt(w.now().Add(takes.pick(w.random)), e)
 }
@@ -157,7 +157,7 @@ func (w *World) arm() {
 	w.timer = w.clock.AfterFunc(max(next.Sub(w.now()), 0), func() { w.fire(alarm) })
 }
 
-// disarm stops the timer; one that fires already finds nothing due, or closed.
+// disarm stops the timer. One that fires already finds no event due, or a closed world.
 func (w *World) disarm() {
 	if w.timer == nil {
 		return
@@ -168,8 +168,8 @@ func (w *World) disarm() {
 	w.timer = nil
 }
 
-// fire is the timer's. Another one may have been set while it waited for the
-// lock; that one stays.
+// fire is called by the timer. If another timer was set while it waited for the lock, that
+// one stays.
 func (w *World) fire(alarm int64) {
 	defer w.firing.Done()
 	var err error

@@ -11,12 +11,15 @@ const (
 	maxCredits     = 10
 )
 
-// EnableFastSnapshotRestores begins fast restore of snapshots in zones; what
-// cannot be is in the answer, which is a success.
-func (w *World) EnableFastSnapshotRestores(r *EnableFastSnapshotRestoresRequest) (_ *EnableFastSnapshotRestoresResponse, err error) {
+// EnableFastSnapshotRestores begins fast restore of snapshots in zones. The answer is a
+// success that includes the failures.
+func (w *World) EnableFastSnapshotRestores(
+	r *EnableFastSnapshotRestoresRequest,
+) (_ *EnableFastSnapshotRestoresResponse, err error) {
 	w.begin()
 	defer w.end(&err)
-	outcome, refusal := w.eachRestore(r.SourceSnapshotIDs, r.AvailabilityZones, r.AvailabilityZoneIDs, r.DryRun, w.enableRestore)
+	outcome, refusal := w.eachRestore(r.SourceSnapshotIDs, r.AvailabilityZones, r.AvailabilityZoneIDs, r.DryRun,
+		w.enableRestore)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -24,18 +27,23 @@ func (w *World) EnableFastSnapshotRestores(r *EnableFastSnapshotRestoresRequest)
 }
 
 // DisableFastSnapshotRestores ends fast restore of snapshots in zones.
-func (w *World) DisableFastSnapshotRestores(r *DisableFastSnapshotRestoresRequest) (_ *DisableFastSnapshotRestoresResponse, err error) {
+func (w *World) DisableFastSnapshotRestores(
+	r *DisableFastSnapshotRestoresRequest,
+) (_ *DisableFastSnapshotRestoresResponse, err error) {
 	w.begin()
 	defer w.end(&err)
-	outcome, refusal := w.eachRestore(r.SourceSnapshotIDs, r.AvailabilityZones, r.AvailabilityZoneIDs, r.DryRun, w.disableRestore)
+	outcome, refusal := w.eachRestore(r.SourceSnapshotIDs, r.AvailabilityZones, r.AvailabilityZoneIDs, r.DryRun,
+		w.disableRestore)
 	if refusal != nil {
 		return nil, refusal
 	}
 	return &DisableFastSnapshotRestoresResponse{*outcome}, nil
 }
 
-// eachRestore does something for each snapshot in each zone.
-func (w *World) eachRestore(snapshots, zones, zoneIDs []string, dry bool, do func(id, zone string) (*fastRestore, *Error)) (*FastRestoreOutcome, *Error) {
+// eachRestore calls do for each snapshot in each zone.
+func (w *World) eachRestore(
+	snapshots, zones, zoneIDs []string, dry bool, do func(id, zone string) (*fastRestore, *Error),
+) (*FastRestoreOutcome, *Error) {
 	switch {
 	case len(snapshots) == 0:
 		return nil, missing("sourceSnapshotIds")
@@ -64,7 +72,8 @@ func (w *World) eachRestore(snapshots, zones, zoneIDs []string, dry bool, do fun
 			}
 			if refusal != nil {
 				failure.Errors = append(failure.Errors, FastRestoreZoneError{
-					AvailabilityZone: orElse(name, zone), AvailabilityZoneID: zoneID, Error: FastStateError{refusal.Code, refusal.Message},
+					AvailabilityZone: orElse(name,
+						zone), AvailabilityZoneID: zoneID, Error: FastStateError{refusal.Code, refusal.Message},
 				})
 				continue
 			}
@@ -103,13 +112,16 @@ func (w *World) enableRestore(id, zone string) (*fastRestore, *Error) {
 	case s.State != completed && s.State != pending:
 		return nil, incorrectState("Snapshot is in invalid state - %s", s.State)
 	case s.Size > maxRestoreSize:
-		return nil, invalid("The snapshot '%s' has %d GiB; fast snapshot restore takes %d at most.", id, s.Size, maxRestoreSize)
+		return nil, invalid("The snapshot '%s' has %d GiB; fast snapshot restore takes %d at most.",
+			id, s.Size, maxRestoreSize)
 	case most >= 0 && len(using) > most:
-		return nil, refuse("FastSnapshotRestoreLimitExceeded", "The limit of %d snapshots with fast snapshot restore is reached.", most)
+		return nil, refuse("FastSnapshotRestoreLimitExceeded",
+			"The limit of %d snapshots with fast snapshot restore is reached.", most)
 	case w.faultHits(FastRestoreFails, &volume{ID: s.VolumeID, Tags: s.Tags}, ""):
 		return nil, refuse("InternalError", "Fast snapshot restore could not be enabled for the snapshot '%s'.", id)
 	}
-	f := &fastRestore{SnapshotID: id, Zone: zone, State: enabling, Reason: "Client.UserInitiated", Order: w.order(), Enabling: w.now(), Refilled: w.now()}
+	f := &fastRestore{SnapshotID: id, Zone: zone, State: enabling, Reason: "Client.UserInitiated",
+		Order: w.order(), Enabling: w.now(), Refilled: w.now()}
 	w.FastRestores[f.key()] = f
 	f.Gen, _ = w.schedule(w.knobs.Times.Enable, event{Kind: restoreMoves, ID: f.key()})
 	return f, nil
@@ -120,7 +132,8 @@ func (f *fastRestore) key() string { return f.SnapshotID + " " + f.Zone }
 func (w *World) disableRestore(id, zone string) (*fastRestore, *Error) {
 	f := w.FastRestores[id+" "+zone]
 	if f == nil || f.State == disabled {
-		return nil, refuse("InvalidFastSnapshotRestore.NotFound", "Fast snapshot restore is not enabled for the snapshot '%s' in %s.", id, zone)
+		return nil, refuse("InvalidFastSnapshotRestore.NotFound",
+			"Fast snapshot restore is not enabled for the snapshot '%s' in %s.", id, zone)
 	}
 	if f.State != disabling {
 		w.beginDisable(f)
@@ -185,8 +198,10 @@ func (w *World) restoreView(f *fastRestore) FastRestore {
 }
 
 // DescribeFastSnapshotRestores lists the states of fast restore.
-func (w *World) DescribeFastSnapshotRestores(r *DescribeFastSnapshotRestoresRequest) (_ *DescribeFastSnapshotRestoresResponse, err error) {
-	defer w.look(&err)()
+func (w *World) DescribeFastSnapshotRestores(
+	r *DescribeFastSnapshotRestoresRequest,
+) (_ *DescribeFastSnapshotRestoresResponse, err error) {
+	defer w.read(&err)()
 	text := func(value func(*fastRestore) string) func(*fastRestore) []string {
 		return func(f *fastRestore) []string { return []string{value(f)} }
 	}
@@ -220,5 +235,5 @@ func (w *World) DescribeFastSnapshotRestores(r *DescribeFastSnapshotRestoresRequ
 	return answer, nil
 }
 
-// remaining is how long until a time, 0 when it is over.
+// remaining is the time until another time, 0 if that has passed.
 func (w *World) remaining(until time.Time) time.Duration { return max(until.Sub(w.now()), 0) }

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Fault is something that goes wrong with volumes or their attachments. The
-// faults of calls are those of package ec2emu.
+// Fault is a fault of volumes or their attachments. Faults of calls are in package ec2emu.
 type Fault struct {
 	Kind FaultKind `json:"kind"`
 	// VolumeID and InstanceID restrict it; empty means any. Name is the value of
@@ -16,13 +15,13 @@ type Fault struct {
 	Name       string `json:"name,omitempty"`
 	// Count is how often it happens before it is removed; 0 means always.
 	Count int `json:"count,omitempty"`
-	// Probability is the share of the cases that it hits; 0 is all.
+	// Probability is the share of the cases that it hits; 0 means all.
 	Probability float64 `json:"probability,omitempty"`
 	// Transition and Takes belong to a Slow fault: the kind of transition that it
 	// prolongs (empty means any) and how long that takes instead.
 	Transition Transition `json:"transition,omitempty"`
 	Takes      Takes      `json:"takes,omitzero"`
-	// ID is given by AddFault.
+	// ID is set by AddFault.
 	ID int `json:"id"`
 }
 
@@ -43,7 +42,7 @@ const (
 
 // Kinds of faults.
 const (
-	// Slow: a transition takes another time than usual.
+	// Slow: a transition takes another time.
 	Slow FaultKind = "slow"
 	// StuckAttaching: the attachment stays attaching until it is detached.
 	StuckAttaching FaultKind = "stuck-attaching"
@@ -53,14 +52,14 @@ const (
 	// StaysBusy: the guest keeps the device; the attachment is busy until its
 	// detach is forced, or the fault is removed.
 	StaysBusy FaultKind = "stays-busy"
-	// OtherName: the attachment shows another device name than was asked for.
+	// OtherName: the attachment shows another device name than the requested one.
 	OtherName FaultKind = "other-name"
 	// CreateFails: the volume goes to the state error instead of available.
 	CreateFails FaultKind = "create-fails"
-	// CreateVanishes: the volume is gone instead of available, as with a key
+	// CreateVanishes: the volume disappears instead of becoming available, as with a key
 	// that the caller may not use.
 	CreateVanishes FaultKind = "create-vanishes"
-	// ModifyFails: the modification ends as failed and changes nothing.
+	// ModifyFails: the modification fails without a change.
 	ModifyFails FaultKind = "modify-fails"
 	// SnapshotFails: the snapshot ends in the state error.
 	SnapshotFails FaultKind = "snapshot-fails"
@@ -80,8 +79,10 @@ func (f Fault) validate() error {
 		return fmt.Errorf("fault %q: want one of %v", f.Kind, kinds)
 	case f.Kind != Slow && (f.Transition != "" || f.Takes != Takes{}):
 		return fmt.Errorf("fault %s: transition and takes are of %s faults only", f.Kind, Slow)
-	case !slices.Contains([]Transition{"", CreateTransition, AttachTransition, DetachTransition, ModifyTransition, SnapshotTransition}, f.Transition):
-		return fmt.Errorf("fault %s: unknown transition %q; want create, attach, detach, modify or snapshot", f.Kind, f.Transition)
+	case !slices.Contains([]Transition{"",
+		CreateTransition, AttachTransition, DetachTransition, ModifyTransition, SnapshotTransition}, f.Transition):
+		return fmt.Errorf("fault %s: unknown transition %q; want create, attach, detach, modify or snapshot",
+			f.Kind, f.Transition)
 	case f.Count < 0 || f.Probability < 0 || f.Probability > 1:
 		return fmt.Errorf("fault %s: the count must not be negative and the probability be from 0 to 1", f.Kind)
 	}

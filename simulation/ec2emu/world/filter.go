@@ -14,8 +14,8 @@ const (
 	maxFilterLength = 255
 )
 
-// filterTable says by filter name which values of a resource are compared; a
-// resource matches when any of them does.
+// filterTable has, by filter name, the values of a resource that are compared. A resource
+// matches if one of them matches.
 type filterTable[T any] map[string]func(*T) []string
 
 // tagged returns the tags of a resource for the filters tag:<key>, tag-key and
@@ -25,7 +25,8 @@ type tagged[T any] func(*T) tags
 // compileFilters makes one test of all filters.
 func compileFilters[T any](filters []Filter, table filterTable[T], tagsOf tagged[T]) (func(*T) bool, *Error) {
 	if len(filters) > maxFilters {
-		return nil, refuse("FilterLimitExceeded", "The maximum number of filters specified on a single call is %d.", maxFilters)
+		return nil, refuse("FilterLimitExceeded", "The maximum number of filters specified on a single call is %d.",
+			maxFilters)
 	}
 	tests := make([]func(*T) bool, 0, len(filters))
 	for _, f := range filters {
@@ -57,7 +58,8 @@ func checkFilter(f Filter) *Error {
 		return missing("Filter.Value")
 	}
 	if len(f.Values) > maxFilterValues {
-		return refuse("FilterLimitExceeded", "The maximum number of filter values specified on a single call is %d.", maxFilterValues)
+		return refuse("FilterLimitExceeded", "The maximum number of filter values specified on a single call is %d.",
+			maxFilterValues)
 	}
 	for _, value := range f.Values {
 		if utf8.RuneCountInString(value) > maxFilterLength {
@@ -112,7 +114,7 @@ func hasWildcard(value string) bool { return strings.ContainsAny(value, `*?\`) }
 // wildcard matches s against a pattern: * is any text, ? one character, and a
 // backslash takes the special meaning of the next.
 func wildcard(pattern, s string) bool {
-	// Where to go on when the text after a * did not fit: one character further.
+	// Where to continue if the text after a * does not match: one character further.
 	retryPattern, retryText := "", ""
 	canRetry := false
 	for s != "" || pattern != "" {

@@ -2,8 +2,7 @@ package world
 
 import "slices"
 
-// CreateSnapshots begins snapshots of an instance's volumes, all of the data
-// of one moment.
+// CreateSnapshots begins snapshots of an instance's volumes, all at one point in time.
 func (w *World) CreateSnapshots(r *CreateSnapshotsRequest) (_ *CreateSnapshotsResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -54,7 +53,8 @@ func (w *World) groupOf(r *CreateSnapshotsRequest) ([]*volume, *Error) {
 		return nil, refusal
 	}
 	if i.State != running && i.State != stopped {
-		return nil, refuse("IncorrectInstanceState", "The instance '%s' is in the state '%s', in which no snapshots can be taken.", i.ID, i.State)
+		return nil, refuse("IncorrectInstanceState",
+			"The instance '%s' is in the state '%s', in which no snapshots can be taken.", i.ID, i.State)
 	}
 	for _, id := range spec.ExcludeDataVolumeIDs {
 		v := w.Volumes[id]

@@ -24,7 +24,7 @@ func (w *World) findInstance(id string) (*instance, *Error) {
 	return nil, instanceNotFound(id)
 }
 
-// StopInstance has it stop: its volumes stay attached, its devices go.
+// StopInstance stops an instance: its volumes stay attached, its devices are removed.
 func (w *World) StopInstance(id string) error {
 	return w.changeInstance(id, func(i *instance) *Error {
 		if i.State != running {
@@ -36,7 +36,7 @@ func (w *World) StopInstance(id string) error {
 	})
 }
 
-// StartInstance starts one that is stopped.
+// StartInstance starts a stopped instance.
 func (w *World) StartInstance(id string) error {
 	return w.changeInstance(id, func(i *instance) *Error {
 		if i.State != stopped {
@@ -60,8 +60,8 @@ func (w *World) RebootInstance(id string) error {
 	})
 }
 
-// TerminateInstance ends it. Volumes that are deleted with it go, the others
-// become available; it is described for a while yet.
+// TerminateInstance terminates an instance. It deletes the volumes that belong to the
+// instance; the others become available. Describes show the instance for a while.
 func (w *World) TerminateInstance(id string) error {
 	return w.changeInstance(id, func(i *instance) *Error {
 		if i.State == shutting || i.State == terminated {
@@ -88,11 +88,12 @@ func (w *World) changeInstance(id string, change func(*instance) *Error) (err er
 }
 
 func incorrectInstance(i *instance) *Error {
-	return refuse("IncorrectInstanceState", "The instance '%s' is in the state '%s', in which this cannot be done.", i.ID, i.State)
+	return refuse("IncorrectInstanceState", "The instance '%s' is in the state '%s', in which this cannot be done.",
+		i.ID, i.State)
 }
 
-// boot is what starting does to names and to the block device mapping that the
-// metadata service shows.
+// boot updates the device names, and the block device mapping of the metadata service, when
+// an instance starts.
 func (w *World) boot(i *instance) {
 	i.Spoiled, i.Freed, i.AtBoot = nil, nil, nil
 	for _, id := range i.Volumes {
@@ -104,7 +105,7 @@ func (w *World) boot(i *instance) {
 	}
 }
 
-// moveInstance takes the next step of what an instance is about to become.
+// moveInstance takes the next step of an instance's transition.
 func (w *World) moveInstance(i *instance) {
 	w.touchInstance(i)
 	switch i.State {
@@ -125,8 +126,8 @@ func (w *World) moveInstance(i *instance) {
 	}
 }
 
-// halt is the guest's end: it holds no device any more, so what was detaching
-// is detached, stuck or not.
+// halt ends the guest. It uses no device any more, so that every detachment under way
+// ends, also a stuck one.
 func (w *World) halt(i *instance) {
 	w.eachAttached(i, func(v *volume, a *attachment) {
 		w.withdraw(v, a)
@@ -158,7 +159,7 @@ func (w *World) terminate(i *instance) {
 	i.Gen, _ = w.schedule(forget, event{Kind: instanceMoves, ID: i.ID})
 }
 
-// withdraw takes a device away from a guest that does not run.
+// withdraw removes a device from a guest that does not run.
 func (w *World) withdraw(v *volume, a *attachment) {
 	if w.devices == nil || !a.Presented {
 		return
@@ -194,7 +195,7 @@ func (w *World) instanceView(i *instance) Instance {
 	}
 	w.eachAttached(i, func(v *volume, a *attachment) {
 		state := a.State
-		if state == busy { // which the mapping has no word for
+		if state == busy { // the mapping has no such state
 			state = detaching
 		}
 		view.BlockDevices = append(view.BlockDevices, InstanceDevice{DeviceName: a.name(), EBS: InstanceEBSDevice{
@@ -255,9 +256,9 @@ func instanceFilters() filterTable[instanceRow] {
 	}
 }
 
-// DescribeInstances lists instances, each in a reservation of its own.
+// DescribeInstances lists instances, each in a separate reservation.
 func (w *World) DescribeInstances(r *DescribeInstancesRequest) (_ *DescribeInstancesResponse, err error) {
-	defer w.look(&err)()
+	defer w.read(&err)()
 	if refusal := pageWithIDs(r.InstanceIDs, r.Page, "instancesSet"); refusal != nil {
 		return nil, refusal
 	}
@@ -275,7 +276,8 @@ func (w *World) DescribeInstances(r *DescribeInstancesRequest) (_ *DescribeInsta
 	if r.DryRun {
 		return nil, dryRunPassed()
 	}
-	chosen, next := paginate(p, w.instanceRows(r.InstanceIDs, r.Filters), func(i *instanceRow) int64 { return i.order }, matches)
+	chosen, next := paginate(p, w.instanceRows(r.InstanceIDs, r.Filters), func(i *instanceRow) int64 { return i.order },
+		matches)
 	answer := &DescribeInstancesResponse{NextToken: next}
 	for _, i := range chosen {
 		answer.Reservations = append(answer.Reservations, Reservation{
@@ -307,7 +309,7 @@ func (w *World) instanceRows(ids []string, filters []Filter) []*instanceRow {
 	exact, restricted := exactValues(filters, "instance-id")
 	var rows []*instanceRow
 	for _, i := range w.sortedInstances() {
-		if (!restricted || exact[i.ID]) && wanted(ids, i.ID) {
+		if (!restricted || exact[i.ID]) && selected(ids, i.ID) {
 			rows = append(rows, w.instanceRow(i, stale))
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// InstanceType is what matters of an instance type to its volumes.
+// InstanceType has the limits of an instance type for volumes.
 type InstanceType struct {
 	Name string `json:"name"`
-	// Attachments is the limit. Shared says that network interfaces but the
-	// first count against it, too.
+	// Attachments is the limit. If it is Shared, network interfaces except the primary
+	// one count too.
 	Attachments int  `json:"attachments"`
 	Shared      bool `json:"shared,omitempty"`
 	// Cards is how many EBS cards there are; 0 is one.
@@ -27,8 +27,7 @@ type InstanceType struct {
 
 func (t InstanceType) cards() int32 { return max(t.Cards, 1) }
 
-// builtInTypes is a choice of each kind: limits from DescribeInstanceTypes as
-// the reference of EBS has them.
+// builtInTypes are examples of each kind, with limits from DescribeInstanceTypes.
 func builtInTypes() map[string]InstanceType {
 	shared := func(name string, limit int) InstanceType {
 		return InstanceType{Name: name, Attachments: limit, Shared: true}
@@ -59,7 +58,7 @@ func builtInTypes() map[string]InstanceType {
 	return types
 }
 
-// typeOf is the instance's; one that is not known has the usual 27 shared.
+// typeOf is the type of an instance; an unknown one has 27 shared attachments.
 func (w *World) typeOf(i *instance) InstanceType {
 	if t, ok := w.instanceTypes[i.Type]; ok {
 		return t
@@ -94,7 +93,7 @@ func typeFilters() filterTable[typeRow] {
 
 // DescribeInstanceTypes lists instance types; an unknown name fails the call.
 func (w *World) DescribeInstanceTypes(r *DescribeInstanceTypesRequest) (_ *DescribeInstanceTypesResponse, err error) {
-	defer w.look(&err)()
+	defer w.read(&err)()
 	if refusal := pageWithIDs(r.InstanceTypes, r.Page, "instanceTypeSet"); refusal != nil {
 		return nil, refusal
 	}
@@ -108,14 +107,15 @@ func (w *World) DescribeInstanceTypes(r *DescribeInstanceTypesRequest) (_ *Descr
 	}
 	unknown := slices.DeleteFunc(slices.Clone(r.InstanceTypes), w.KnowsType)
 	if len(unknown) > 0 {
-		return nil, refuse("InvalidInstanceType", "The following supplied instance types do not exist: [%s]", strings.Join(unknown, ", "))
+		return nil, refuse("InvalidInstanceType", "The following supplied instance types do not exist: [%s]",
+			strings.Join(unknown, ", "))
 	}
 	if r.DryRun {
 		return nil, dryRunPassed()
 	}
 	var all []*typeRow
 	for n, name := range slices.Sorted(maps.Keys(w.instanceTypes)) {
-		if wanted(r.InstanceTypes, name) {
+		if selected(r.InstanceTypes, name) {
 			all = append(all, &typeRow{int64(n + 1), describeType(w.instanceTypes[name])})
 		}
 	}
@@ -148,7 +148,8 @@ func describeType(t InstanceType) InstanceTypeInfo {
 		info.Hypervisor = ""
 	}
 	for index := int32(0); cards > 1 && index < cards; index++ {
-		info.EBSInfo.Cards = append(info.EBSInfo.Cards, EBSCard{EBSCardIndex: index, BaselineIOPS: 3600, MaximumIOPS: 18750})
+		info.EBSInfo.Cards = append(info.EBSInfo.Cards,
+			EBSCard{EBSCardIndex: index, BaselineIOPS: 3600, MaximumIOPS: 18750})
 	}
 	if t.Disks > 0 {
 		info.InstanceStorageSupported = true

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// InstanceSpec says which instance to start.
+// InstanceSpec describes an instance to start.
 type InstanceSpec struct {
 	// ID is given when empty.
 	ID string `json:"id,omitempty"`
@@ -21,7 +21,7 @@ type InstanceSpec struct {
 	RootSize int32  `json:"rootSize,omitempty"`
 	// Devices are further volumes that the image or the launch brings.
 	Devices []BootDevice `json:"devices,omitempty"`
-	// HiddenNames are device names that the image holds and that no describe shows.
+	// HiddenNames are device names that the image uses and that no describe shows.
 	HiddenNames []string          `json:"hiddenNames,omitempty"`
 	OutpostARN  string            `json:"outpostArn,omitempty"`
 	PrivateDNS  string            `json:"privateDns,omitempty"`
@@ -32,7 +32,7 @@ type InstanceSpec struct {
 type BootDevice struct {
 	Name string `json:"name"`
 	Size int32  `json:"size"` // GiB
-	// Keep has it stay when the instance is terminated.
+	// Keep keeps the volume when the instance is terminated.
 	Keep bool `json:"keep,omitempty"`
 }
 
@@ -72,7 +72,7 @@ func (w *World) planInstance(spec InstanceSpec) (*instance, error) {
 	}
 	spec.Zone = orElse(spec.Zone, w.zones[0].Name)
 	if w.zone(spec.Zone) == nil {
-		return nil, fmt.Errorf("run instance %s: there is no zone %q", spec.ID, spec.Zone)
+		return nil, fmt.Errorf("run instance %s: unknown zone %q", spec.ID, spec.Zone)
 	}
 	n := w.order()
 	ip := fmt.Sprintf("10.0.%d.%d", n/250%250, n%250+4)
@@ -95,7 +95,8 @@ func (w *World) newInterface(index int) NetworkInterface {
 	return NetworkInterface{
 		NetworkInterfaceID: w.newID("eni-"),
 		MACAddress:         fmt.Sprintf("0a:00:%02x:%02x:%02x:%02x", byte(n>>24), byte(n>>16), byte(n>>8), byte(n)),
-		Attachment:         InterfaceAttachment{AttachmentID: w.newID("eni-attach-"), DeviceIndex: int32(index), Status: attached},
+		Attachment: InterfaceAttachment{AttachmentID: w.newID("eni-attach-"), DeviceIndex: int32(index),
+			Status: attached},
 	}
 }
 
@@ -141,7 +142,7 @@ func (w *World) SetInterfaces(id string, count int) (err error) {
 	return nil
 }
 
-// SetHiddenNames changes the names that the image holds invisibly.
+// SetHiddenNames changes the device names that the image uses invisibly.
 func (w *World) SetHiddenNames(id string, names []string) (err error) {
 	w.begin()
 	defer w.end(&err)
@@ -154,7 +155,7 @@ func (w *World) SetHiddenNames(id string, names []string) (err error) {
 	return nil
 }
 
-// InstanceInfo is an instance as the metadata service needs it.
+// InstanceInfo has the data of an instance for the metadata service.
 type InstanceInfo struct {
 	Instance
 	// BootDevices are the keys of the block device mapping, as it was when the
@@ -162,14 +163,15 @@ type InstanceInfo struct {
 	BootDevices map[string]string
 }
 
-// Info is about one instance, whatever describes show of it.
+// Info returns the current data of an instance, without the lag of describes.
 func (w *World) Info(id string) (_ InstanceInfo, err error) {
-	defer w.look(&err)()
+	defer w.read(&err)()
 	i := w.Instances[id]
 	if i == nil {
 		return InstanceInfo{}, instanceNotFound(id)
 	}
-	info := InstanceInfo{Instance: w.instanceView(i), BootDevices: map[string]string{"ami": i.RootName, "root": i.RootName}}
+	info := InstanceInfo{Instance: w.instanceView(i),
+		BootDevices: map[string]string{"ami": i.RootName, "root": i.RootName}}
 	n := 0
 	for _, name := range i.AtBoot {
 		if name == i.RootName {

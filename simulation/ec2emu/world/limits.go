@@ -2,8 +2,8 @@ package world
 
 import "strings"
 
-// TypeLimits is what a volume type allows (AWS, EBS volume types). Sizes in
-// GiB, throughput in MiB/s. A maximum of 0 says that the value cannot be given.
+// TypeLimits are the limits of a volume type (AWS, EBS volume types). Sizes are in GiB,
+// throughput in MiB/s. With a maximum of 0 the value cannot be set.
 type TypeLimits struct {
 	MinSize       int32 `json:"minSize"`
 	MaxSize       int32 `json:"maxSize"`
@@ -53,9 +53,9 @@ type shapeRequest struct {
 	multi            bool
 }
 
-// resolveShape checks a request against the limits and fills in what it leaves open. The
-// order of the checks is that in which EC2 reports several mistakes, as far as
-// clients were seen to rely on it: the range of IOPS before their ratio.
+// resolveShape checks a request against the limits and adds defaults. The order of the
+// checks is the order in which EC2 reports several errors, if clients rely on it: the
+// range of IOPS before their ratio.
 func (w *World) resolveShape(zone string, ask shapeRequest) (shape, *Error) {
 	l, err := w.limits(zone, ask.volumeType)
 	if err != nil {
@@ -72,7 +72,8 @@ func (w *World) resolveShape(zone string, ask shapeRequest) (shape, *Error) {
 		return s, err
 	}
 	if ask.multi && ask.volumeType != "io1" && ask.volumeType != "io2" {
-		return s, combination("Multi-Attach is supported for io1 and io2 volumes only; the volume type is %s.", ask.volumeType)
+		return s, combination("Multi-Attach is supported for io1 and io2 volumes only; the volume type is %s.",
+			ask.volumeType)
 	}
 	return s, nil
 }
@@ -106,17 +107,19 @@ func resolveIOPS(ask shapeRequest, l TypeLimits) (int32, *Error) {
 		return 0, invalid("Volume iops of %d is too low; minimum is %d.", iops, l.MinIOPS)
 	case iops > l.MaxIOPS && ask.volumeType == "io2":
 		// The text gives the maximum in thousands, unlike that of the other types.
-		return 0, invalid("io2 volumes configured with more than %d TiB or %dK IOPS are not supported.", l.MaxSize/1024, l.MaxIOPS/1000)
+		return 0, invalid("io2 volumes configured with more than %d TiB or %dK IOPS are not supported.",
+			l.MaxSize/1024, l.MaxIOPS/1000)
 	case iops > l.MaxIOPS:
 		return 0, invalid("Volume iops of %d is too high; maximum is %d.", iops, l.MaxIOPS)
 	case int64(iops) > int64(l.IOPSPerGiB)*int64(ask.size) && iops > l.DefaultIOPS:
-		return 0, invalid("Iops to volume size ratio of %.1f is too high; maximum is %.1f.", float64(iops)/float64(ask.size), float64(l.IOPSPerGiB))
+		return 0, invalid("Iops to volume size ratio of %.1f is too high; maximum is %.1f.",
+			float64(iops)/float64(ask.size), float64(l.IOPSPerGiB))
 	}
 	return iops, nil
 }
 
-// fixedIOPS is what EC2 shows for types whose IOPS follow from the size: gp2
-// has 3 per GiB; the others show none.
+// fixedIOPS are the IOPS that EC2 shows for types whose IOPS follow from the size: gp2 has
+// 3 per GiB; the others show none.
 func fixedIOPS(ask shapeRequest) int32 {
 	if ask.volumeType != "gp2" {
 		return 0
@@ -139,9 +142,11 @@ func resolveThroughput(ask shapeRequest, iops int32, l TypeLimits) (int32, *Erro
 	case throughput < l.MinThroughput:
 		return 0, invalid("Volume throughput of %d MiBps is too low; minimum is %d MiBps.", throughput, l.MinThroughput)
 	case throughput > l.MaxThroughput:
-		return 0, invalid("Volume throughput of %d MiBps is too high; maximum is %d MiBps.", throughput, l.MaxThroughput)
+		return 0, invalid("Volume throughput of %d MiBps is too high; maximum is %d MiBps.",
+			throughput, l.MaxThroughput)
 	case float64(throughput) > throughputPerIOPS*float64(iops):
-		return 0, invalid("Throughput (MiBps) to iops ratio of %.6f is too high; maximum is %.6f MiBps per iops.", float64(throughput)/float64(iops), throughputPerIOPS)
+		return 0, invalid("Throughput (MiBps) to iops ratio of %.6f is too high; maximum is %.6f MiBps per iops.",
+			float64(throughput)/float64(iops), throughputPerIOPS)
 	}
 	return throughput, nil
 }

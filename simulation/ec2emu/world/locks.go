@@ -30,7 +30,7 @@ func (w *World) lockState(l *lock) string {
 // locked reports whether the snapshot cannot be deleted.
 func (w *World) locked(s *snapshot) bool { return s.Lock != nil && w.lockState(s.Lock) != expired }
 
-// LockSnapshot locks a snapshot, or changes its lock as far as that may be.
+// LockSnapshot locks a snapshot, or changes its lock if that is allowed.
 func (w *World) LockSnapshot(r *LockSnapshotRequest) (_ *LockSnapshotResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -72,19 +72,22 @@ func (w *World) planLock(r *LockSnapshotRequest) (*lock, *Error) {
 	case r.LockMode == "":
 		return nil, missing("lockMode")
 	case r.LockMode != governance && r.LockMode != compliance:
-		return nil, invalid("Value (%s) for parameter lockMode is invalid. Expecting governance or compliance.", r.LockMode)
+		return nil, invalid("Value (%s) for parameter lockMode is invalid. Expecting governance or compliance.",
+			r.LockMode)
 	case r.LockDuration != nil && r.ExpirationDate != nil:
 		return nil, combination("The parameters lockDuration and expirationDate cannot be used together.")
 	case r.LockDuration == nil && r.ExpirationDate == nil:
 		return nil, missing("lockDuration or expirationDate")
 	case r.LockDuration != nil && (*r.LockDuration < 1 || *r.LockDuration > maxLockDays):
-		return nil, invalid("Value ( %d ) for parameter lockDuration is invalid. Expecting a value from 1 to %d.", *r.LockDuration, maxLockDays)
+		return nil, invalid("Value ( %d ) for parameter lockDuration is invalid. Expecting a value from 1 to %d.",
+			*r.LockDuration, maxLockDays)
 	case r.ExpirationDate != nil && r.ExpirationDate.Before(now.Add(24*time.Hour)):
 		return nil, invalid("The expiration date must be at least one day from now.")
 	case r.CoolOffPeriod != nil && r.LockMode == governance:
 		return nil, combination("The parameter coolOffPeriod is not supported in governance mode.")
 	case r.CoolOffPeriod != nil && (*r.CoolOffPeriod < 1 || *r.CoolOffPeriod > maxCoolOff):
-		return nil, invalid("Value ( %d ) for parameter coolOffPeriod is invalid. Expecting a value from 1 to %d.", *r.CoolOffPeriod, maxCoolOff)
+		return nil, invalid("Value ( %d ) for parameter coolOffPeriod is invalid. Expecting a value from 1 to %d.",
+			*r.CoolOffPeriod, maxCoolOff)
 	}
 	if r.LockDuration != nil {
 		l.Days = *r.LockDuration
@@ -99,19 +102,21 @@ func (w *World) planLock(r *LockSnapshotRequest) (*lock, *Error) {
 	return l, nil
 }
 
-// mayLock: a compliance lock can only be made longer once its cool-off is over.
+// mayLock rejects a change of a compliance lock other than an extension after its
+// cool-off period.
 func (w *World) mayLock(s *snapshot, l *lock) *Error {
 	if s.Lock == nil || w.lockState(s.Lock) != compliance {
 		return nil
 	}
 	if l.Mode != compliance || l.Expires.Before(s.Lock.Expires) || l.CoolOffTime > 0 {
-		return refuse("OperationNotPermitted", "The snapshot '%s' is locked in compliance mode; its lock can only be extended.", s.ID)
+		return refuse("OperationNotPermitted",
+			"The snapshot '%s' is locked in compliance mode; its lock can only be extended.", s.ID)
 	}
 	return nil
 }
 
-// UnlockSnapshot ends a lock in governance mode, or one in compliance mode
-// whose cool-off is not over.
+// UnlockSnapshot removes a lock in governance mode, or one in compliance mode during its
+// cool-off period.
 func (w *World) UnlockSnapshot(r *UnlockSnapshotRequest) (_ *UnlockSnapshotResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -123,7 +128,8 @@ func (w *World) UnlockSnapshot(r *UnlockSnapshotRequest) (_ *UnlockSnapshotRespo
 	case s.Lock == nil:
 		return nil, refuse("SnapshotNotLocked", "The snapshot '%s' is not locked.", s.ID)
 	case w.lockState(s.Lock) == compliance:
-		return nil, refuse("OperationNotPermitted", "The snapshot '%s' is locked in compliance mode and cannot be unlocked.", s.ID)
+		return nil, refuse("OperationNotPermitted",
+			"The snapshot '%s' is locked in compliance mode and cannot be unlocked.", s.ID)
 	case r.DryRun:
 		return nil, dryRunPassed()
 	}
@@ -142,8 +148,10 @@ func (w *World) lockView(s *snapshot) SnapshotLock {
 
 // DescribeLockedSnapshots lists locks. Unlike other describes it knows no
 // snapshot that has none, also by ID.
-func (w *World) DescribeLockedSnapshots(r *DescribeLockedSnapshotsRequest) (_ *DescribeLockedSnapshotsResponse, err error) {
-	defer w.look(&err)()
+func (w *World) DescribeLockedSnapshots(
+	r *DescribeLockedSnapshotsRequest,
+) (_ *DescribeLockedSnapshotsResponse, err error) {
+	defer w.read(&err)()
 	if refusal := pageWithIDs(r.SnapshotIDs, r.Page, "snapshotSet"); refusal != nil {
 		return nil, refusal
 	}

@@ -122,7 +122,7 @@ func (v *volume) at(instanceID string) *attachment {
 	return nil
 }
 
-// clone is a copy for stale reads, without history of its own.
+// clone is a copy for stale reads, without its history.
 func (v *volume) clone() *volume {
 	c := *v
 	c.before = nil
@@ -202,7 +202,7 @@ type fastRestore struct {
 	Refilled                                           time.Time
 }
 
-// token is what EC2 remembers of a client token.
+// token is EC2's record of a client token.
 type token struct {
 	Hash, VolumeID string
 	Created        time.Time

@@ -12,8 +12,8 @@ const (
 )
 
 // ModifyVolume begins a change of size, type or performance: modifying, then
-// optimizing, when the change shows, then completed. One that changes nothing
-// counts all the same.
+// optimizing, when the change is visible, then completed. A call without a change counts
+// too.
 func (w *World) ModifyVolume(r *ModifyVolumeRequest) (_ *ModifyVolumeResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -34,13 +34,14 @@ func (w *World) ModifyVolume(r *ModifyVolumeRequest) (_ *ModifyVolumeResponse, e
 	return &ModifyVolumeResponse{w.modificationView(v, w.beginModification(v, to))}, nil
 }
 
-// planModification checks the values and fills in those that are left out.
+// planModification checks the values and adds those that are not set.
 func (w *World) planModification(v *volume, r *ModifyVolumeRequest) (shape, *Error) {
 	from := v.shape()
 	if r.Size == nil && r.VolumeType == "" && r.IOPS == nil && r.Throughput == nil && r.MultiAttachEnabled == nil {
 		return from, missing("size, volumeType, iops, throughput or multiAttachEnabled")
 	}
-	ask := shapeRequest{volumeType: orElse(r.VolumeType, v.Type), size: v.Size, iops: r.IOPS, throughput: r.Throughput, multi: v.Multi}
+	ask := shapeRequest{volumeType: orElse(r.VolumeType, v.Type), size: v.Size, iops: r.IOPS, throughput: r.Throughput,
+		multi: v.Multi}
 	if r.Size != nil {
 		ask.size = *r.Size
 	}
@@ -60,8 +61,8 @@ func (w *World) planModification(v *volume, r *ModifyVolumeRequest) (shape, *Err
 	return w.resolveShape(v.Zone, ask)
 }
 
-// keep fills in the performance that stays: IOPS with the type, throughput from
-// gp3 to gp3.
+// keep adds the performance that stays: IOPS if the type stays, throughput from gp3 to
+// gp3.
 func keep(ask *shapeRequest, v *volume) {
 	same := ask.volumeType == v.Type
 	if ask.iops == nil && v.IOPS > 0 && same && v.Type != "gp2" {
@@ -84,18 +85,21 @@ func (w *World) checkSharedChange(v *volume, r *ModifyVolumeRequest, ask shapeRe
 		return refuse("UnsupportedOperation", "The volume '%s' is an io1 volume enabled for Multi-Attach; its type, size and iops cannot be changed.", v.ID)
 	}
 	if v.Multi && ask.volumeType != v.Type {
-		return refuse("UnsupportedOperation", "The volume '%s' is enabled for Multi-Attach; its type cannot be changed.", v.ID)
+		return refuse("UnsupportedOperation",
+			"The volume '%s' is enabled for Multi-Attach; its type cannot be changed.", v.ID)
 	}
 	if ask.multi == v.Multi {
 		return nil
 	}
 	switch {
 	case ask.volumeType != "io2" || v.Type != "io2":
-		return refuse("UnsupportedOperation", "Multi-Attach can be changed for io2 volumes only; the volume '%s' is %s.", v.ID, v.Type)
+		return refuse("UnsupportedOperation",
+			"Multi-Attach can be changed for io2 volumes only; the volume '%s' is %s.", v.ID, v.Type)
 	case ask.multi && len(v.Attachments) > 0:
 		return incorrectState("Multi-Attach can be enabled while the volume '%s' is detached only.", v.ID)
 	case !ask.multi && len(v.Attachments) > 1:
-		return incorrectState("Multi-Attach can be disabled while the volume '%s' is attached to one instance at most.", v.ID)
+		return incorrectState("Multi-Attach can be disabled while the volume '%s' is attached to one instance at most.",
+			v.ID)
 	}
 	return nil
 }
@@ -111,12 +115,13 @@ func (w *World) mayModify(v *volume, to shape) *Error {
 		return refusal
 	}
 	if most := w.knobs.Quotas.ModifiedGiB; most > 0 && w.modifiedGiB()+int64(to.Size) > most {
-		return refuse("VolumeModificationSizeLimitExceeded", "You have exceeded your maximum storage under modification of %d GiB.", most)
+		return refuse("VolumeModificationSizeLimitExceeded",
+			"You have exceeded your maximum storage under modification of %d GiB.", most)
 	}
 	return nil
 }
 
-// cooldown refuses what comes too soon after the last modification.
+// cooldown rejects a modification too soon after the last one.
 func (w *World) cooldown(v *volume) *Error {
 	last := v.Last
 	if last == nil {
@@ -164,12 +169,14 @@ func (w *World) beginModification(v *volume, to shape) *modification {
 		m.Before = &before
 	}
 	v.Last = m
-	v.Modified = append(slices.DeleteFunc(v.Modified, func(t time.Time) bool { return now.Sub(t) >= cooldownWindow }), now)
-	m.Gen, m.Due = w.schedule(w.takes(ModifyTransition, w.knobs.Times.Modify, v, ""), event{Kind: modifyOptimizes, ID: v.ID})
+	v.Modified = append(slices.DeleteFunc(v.Modified, func(t time.Time) bool { return now.Sub(t) >= cooldownWindow }),
+		now)
+	m.Gen, m.Due = w.schedule(w.takes(ModifyTransition, w.knobs.Times.Modify, v, ""),
+		event{Kind: modifyOptimizes, ID: v.ID})
 	return m
 }
 
-// optimizeModification is when the change shows.
+// optimizeModification makes the change visible.
 func (w *World) optimizeModification(v *volume) {
 	w.touchVolume(v)
 	m := v.Last

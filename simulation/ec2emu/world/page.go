@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 )
 
-// Sizes of pages that EC2 takes (5 to 1000, 500 for modifications).
+// Sizes of pages that EC2 accepts (5 to 1000, 500 for modifications).
 const (
 	minPage           = 5
 	maxPage           = 1000
@@ -18,10 +18,10 @@ const (
 	unknownTokenError = "InvalidPaginationToken"
 )
 
-// page cuts a listing. A token says behind which resource to go on, for which
-// action and request, and carries a code over that: it needs no memory, what
-// was made or deleted meanwhile neither repeats nor hides another, and a token
-// that was not given by this world is refused.
+// page is a page of a listing. Its token has the last resource of the page and a digest of
+// the request, with an authentication code. So the world stores no tokens, resources that
+// are created or deleted meanwhile neither repeat nor hide others, and a token of another
+// world is rejected.
 type page struct {
 	world  *World
 	digest []byte
@@ -32,8 +32,7 @@ type page struct {
 	done   bool
 }
 
-// openPage checks what is asked for. request is what must be the same from
-// page to page.
+// openPage checks a page request. request is the part that must be equal for all pages.
 func (w *World) openPage(p Page, most int32, request any) (*page, *Error) {
 	opened := &page{world: w, limit: w.knobs.DefaultPage, digest: digestOf(request)}
 	if p.MaxResults != nil {

@@ -28,8 +28,8 @@ func (w *World) seenSnapshot(s *snapshot, stale bool) *snapshot {
 	return s
 }
 
-// findSnapshot is the snapshot that an action is about; it may be another
-// account's, if that one shares it.
+// findSnapshot is the snapshot of an action; it may belong to another account that shares
+// it.
 func (w *World) findSnapshot(id string) (*snapshot, *Error) {
 	if refusal := checkSnapshotID(id); refusal != nil {
 		return nil, refusal
@@ -41,7 +41,7 @@ func (w *World) findSnapshot(id string) (*snapshot, *Error) {
 	return s, nil
 }
 
-// CreateSnapshot begins a snapshot of the volume's data of this moment.
+// CreateSnapshot begins a snapshot of the volume's present data.
 func (w *World) CreateSnapshot(r *CreateSnapshotRequest) (_ *CreateSnapshotResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -95,8 +95,7 @@ func checkLocation(location, outpost, volumeOutpost string) *Error {
 	return nil
 }
 
-// maySnapshot holds the limits per volume and of the account, for a number of
-// snapshots to be made at once.
+// maySnapshot checks the limits per volume and of the account for a number of snapshots.
 func (w *World) maySnapshot(v *volume, count int) *Error {
 	if v.State != available && v.State != inUse {
 		return incorrectState("Volume '%s' is in the '%s' state.", v.ID, v.State)
@@ -113,7 +112,8 @@ func (w *World) maySnapshot(v *volume, count int) *Error {
 		}
 	}
 	if most >= 0 && waiting >= most {
-		return refuse("ConcurrentSnapshotLimitExceeded", "Maximum allowed in-progress snapshots for a single volume exceeded: %d of %s.", most, v.ID)
+		return refuse("ConcurrentSnapshotLimitExceeded",
+			"Maximum allowed in-progress snapshots for a single volume exceeded: %d of %s.", most, v.ID)
 	}
 	if every := time.Duration(k.Every); every > 0 && !v.SnapshotAt.IsZero() && w.now().Sub(v.SnapshotAt) < every {
 		return refuse("SnapshotCreationPerVolumeRateExceeded", "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests.")
@@ -134,7 +134,7 @@ func (w *World) checkSnapshotQuota(count int) *Error {
 	return nil
 }
 
-// limitOr is a limit of a knob: 0 has the usual one, below 0 none (-1).
+// limitOr is the limit of a knob: 0 means the usual one, a negative number none (-1).
 func limitOr(knob, usual int) int {
 	switch {
 	case knob == 0:
@@ -188,7 +188,7 @@ func (w *World) snapshotProgress(s *snapshot) string {
 	return "0%"
 }
 
-// DeleteSnapshot ends a snapshot that is neither locked nor an image's.
+// DeleteSnapshot deletes a snapshot that is not locked and not used by an image.
 func (w *World) DeleteSnapshot(r *DeleteSnapshotRequest) (_ *DeleteSnapshotResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -200,9 +200,11 @@ func (w *World) DeleteSnapshot(r *DeleteSnapshotRequest) (_ *DeleteSnapshotRespo
 	case s.Owner != "":
 		return nil, refuse("UnauthorizedOperation", "You are not the owner of the snapshot '%s'.", s.ID).withStatus(403)
 	case s.Image:
-		return nil, refuse("InvalidSnapshot.InUse", "The snapshot %s is currently in use by ami-0123456789abcdef0", s.ID)
+		return nil, refuse("InvalidSnapshot.InUse", "The snapshot %s is currently in use by ami-0123456789abcdef0",
+			s.ID)
 	case w.locked(s):
-		return nil, refuse(orElse(w.knobs.Snapshots.LockedCode, "SnapshotLocked"), "The snapshot '%s' is locked in %s mode and cannot be deleted.", s.ID, s.Lock.Mode)
+		return nil, refuse(orElse(w.knobs.Snapshots.LockedCode, "SnapshotLocked"),
+			"The snapshot '%s' is locked in %s mode and cannot be deleted.", s.ID, s.Lock.Mode)
 	case r.DryRun:
 		return nil, dryRunPassed()
 	}

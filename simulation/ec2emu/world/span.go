@@ -23,9 +23,9 @@ func (s *Span) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Takes is how long a transition takes: a fixed time, any time of a range, or a
-// time with a log-normal distribution, which is what the completion times of a
-// large service look like. The zero value is at once.
+// Takes is how long a transition takes: a fixed time, any time of a range, or a time with
+// a log-normal distribution, like the completion times of a large service. The zero value
+// means no time.
 //
 // As text: "2s", "1s..3s" for the range, "2s~0.5" for a median and the sigma of
 // the logarithm.

@@ -13,7 +13,7 @@ import (
 
 const stateFile = "world.json"
 
-// load brings the state back that the directory has, if it has one.
+// load reads the state of the directory, if it has one.
 func (w *World) load(dir string) error {
 	if dir == "" {
 		return nil

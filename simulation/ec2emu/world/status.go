@@ -64,7 +64,7 @@ func statusFilters() filterTable[statusRow] {
 
 // DescribeVolumeStatus lists the checks of volumes.
 func (w *World) DescribeVolumeStatus(r *DescribeVolumeStatusRequest) (_ *DescribeVolumeStatusResponse, err error) {
-	defer w.look(&err)()
+	defer w.read(&err)()
 	if refusal := pageWithIDs(r.VolumeIDs, r.Page, "volumeSet"); refusal != nil {
 		return nil, refusal
 	}
@@ -98,13 +98,15 @@ func (w *World) DescribeVolumeStatus(r *DescribeVolumeStatusRequest) (_ *Describ
 func (w *World) statusView(v *volume) VolumeStatusItem {
 	item := VolumeStatusItem{
 		VolumeID: v.ID, AvailabilityZone: v.Zone, AvailabilityZoneID: w.zoneID(v.Zone), OutpostARN: v.Outpost,
-		Status: VolumeStatus{Status: "ok", Details: []StatusDetail{{"io-enabled", "passed"}, {"io-performance", "not-applicable"}}},
+		Status: VolumeStatus{Status: "ok",
+			Details: []StatusDetail{{"io-enabled", "passed"}, {"io-performance", "not-applicable"}}},
 	}
 	if v.provisioned() {
 		item.Status.Details[1].Status = "normal"
 	}
 	for _, a := range v.Attachments {
-		item.AttachmentStatuses = append(item.AttachmentStatuses, AttachmentStatus{a.InstanceID, item.Status.Details[1].Status})
+		item.AttachmentStatuses = append(item.AttachmentStatuses,
+			AttachmentStatus{a.InstanceID, item.Status.Details[1].Status})
 	}
 	w.addInitialization(v, &item)
 	switch {
@@ -113,14 +115,15 @@ func (w *World) statusView(v *volume) VolumeStatusItem {
 		event := VolumeEvent{EventType: "potential-data-inconsistency", EventID: "evol-" + v.ID[4:],
 			Description: "The volume's data may be inconsistent; I/O is disabled.", NotBefore: v.Created}
 		item.Events = []VolumeEvent{event}
-		item.Actions = []VolumeAction{{Code: "enable-volume-io", Description: "Enable volume I/O", EventID: event.EventID, EventType: event.EventType}}
+		item.Actions = []VolumeAction{{Code: "enable-volume-io", Description: "Enable volume I/O",
+			EventID: event.EventID, EventType: event.EventType}}
 	case v.State == creating:
 		item.Status.Status = "insufficient-data"
 	}
 	return item
 }
 
-// addInitialization shows how far a restored volume is filled.
+// addInitialization adds the progress of a restored volume.
 func (w *World) addInitialization(v *volume, item *VolumeStatusItem) {
 	if v.SnapshotID == "" && v.SourceID == "" {
 		return
@@ -174,8 +177,9 @@ func (w *World) ModifyVolumeAttribute(r *ModifyVolumeAttributeRequest) (_ *Modif
 	return &ModifyVolumeAttributeResponse{Done{true}}, nil
 }
 
-// Audit lists what must never be: a volume on two instances that may not share
-// it, a name twice on an instance, an attachment that one side does not know.
+// Audit lists violations of invariants: a volume on two instances that may not share it, a
+// name used twice on an instance, an attachment that only the volume or only the instance
+// has.
 func (w *World) Audit() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +193,7 @@ func (w *World) Audit() []string {
 		}
 		for _, a := range v.Attachments {
 			if i := w.Instances[a.InstanceID]; i == nil || !slices.Contains(i.Volumes, v.ID) {
-				wrong = append(wrong, fmt.Sprintf("%s is attached to %s, which does not know it", v.ID, a.InstanceID))
+				wrong = append(wrong, fmt.Sprintf("%s is attached to %s, which does not have it", v.ID, a.InstanceID))
 			}
 		}
 	}
@@ -206,7 +210,7 @@ func (w *World) auditNames(i *instance) []string {
 	for _, id := range i.Volumes {
 		v := w.Volumes[id]
 		if v == nil || v.at(i.ID) == nil {
-			wrong = append(wrong, fmt.Sprintf("%s has %s, which does not know it", i.ID, id))
+			wrong = append(wrong, fmt.Sprintf("%s has %s, which is not attached to it", i.ID, id))
 			continue
 		}
 		name := v.at(i.ID).Device

@@ -1,15 +1,13 @@
 package world
 
-// Stick has the attachment of a volume to an instance stay attaching or
-// detaching for ever, from where it is now.
+// Stick makes the attachment of a volume to an instance stay attaching or detaching.
 func (w *World) Stick(volumeID, instanceID string) error {
 	return w.changeTransition(volumeID, instanceID, func(_ *volume, a *attachment) {
-		a.Stuck, a.Gen = true, w.order() // the transition under way is void
+		a.Stuck, a.Gen = true, w.order() // the event under way is then ignored
 	})
 }
 
-// Unstick has a stuck attachment go on: the transition takes its usual time
-// from now.
+// Unstick continues a stuck attachment. The transition takes its usual time from now.
 func (w *World) Unstick(volumeID, instanceID string) error {
 	return w.changeTransition(volumeID, instanceID, func(v *volume, a *attachment) {
 		if !a.Stuck {
@@ -24,7 +22,7 @@ func (w *World) Unstick(volumeID, instanceID string) error {
 	})
 }
 
-// changeTransition is for attachments that are on their way.
+// changeTransition changes an attachment that is attaching or detaching.
 func (w *World) changeTransition(volumeID, instanceID string, change func(*volume, *attachment)) (err error) {
 	w.begin()
 	defer w.end(&err)
@@ -35,7 +33,8 @@ func (w *World) changeTransition(volumeID, instanceID string, change func(*volum
 	a := v.at(instanceID)
 	switch {
 	case a == nil:
-		return refuse("InvalidAttachment.NotFound", "The volume '%s' is not attached to instance '%s'", volumeID, instanceID)
+		return refuse("InvalidAttachment.NotFound", "The volume '%s' is not attached to instance '%s'",
+			volumeID, instanceID)
 	case a.State != attaching && a.State != detaching:
 		return incorrectState("The attachment of '%s' to '%s' is '%s'.", volumeID, instanceID, a.State)
 	}

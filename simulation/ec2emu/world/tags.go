@@ -15,8 +15,8 @@ const (
 	maxResources = 1000 // of CreateTags and DeleteTags
 )
 
-// tagsFor are the tags of what an action creates: all specifications must be
-// for that kind of resource.
+// tagsFor are the tags of a resource to create: all specifications must be for that kind
+// of resource.
 func tagsFor(resource string, specifications []TagSpecification) (tags, *Error) {
 	t := tags{}
 	for _, s := range specifications {
@@ -43,7 +43,8 @@ func checkTags(list []Tag) *Error {
 		case t.Key == "":
 			return refuse("InvalidTagKey.Malformed", "Tag keys cannot be empty.")
 		case utf8.RuneCountInString(t.Key) > maxTagKey:
-			return refuse("InvalidTagKey.Malformed", "Tag key exceeds the maximum length of %d characters: %s", maxTagKey, t.Key)
+			return refuse("InvalidTagKey.Malformed", "Tag key exceeds the maximum length of %d characters: %s",
+				maxTagKey, t.Key)
 		case strings.HasPrefix(strings.ToLower(t.Key), "aws:"):
 			return invalid("Tag keys starting with 'aws:' are reserved for internal use: %s", t.Key)
 		case utf8.RuneCountInString(t.Value) > maxTagValue:
@@ -63,7 +64,7 @@ func checkTagCount(t tags) *Error {
 	return nil
 }
 
-// taggable is a resource as the actions on tags see it.
+// taggable is a resource for the actions on tags.
 type taggable struct {
 	kind  string
 	tags  tags
@@ -72,7 +73,7 @@ type taggable struct {
 	touch func()
 }
 
-// resource finds what has tags by its ID.
+// resource finds a resource with tags by its ID.
 func (w *World) resource(id string) (taggable, *Error) {
 	switch {
 	case strings.HasPrefix(id, "vol-"):
@@ -86,13 +87,15 @@ func (w *World) resource(id string) (taggable, *Error) {
 		if refusal != nil {
 			return taggable{}, refusal
 		}
-		return taggable{kind: "snapshot", tags: s.Tags, order: s.Order, id: id, touch: func() { w.touchSnapshot(s) }}, nil
+		return taggable{kind: "snapshot",
+			tags: s.Tags, order: s.Order, id: id, touch: func() { w.touchSnapshot(s) }}, nil
 	case strings.HasPrefix(id, "i-"):
 		i, refusal := w.findInstance(id)
 		if refusal != nil {
 			return taggable{}, refusal
 		}
-		return taggable{kind: "instance", tags: i.Tags, order: i.Order, id: id, touch: func() { w.touchInstance(i) }}, nil
+		return taggable{kind: "instance",
+			tags: i.Tags, order: i.Order, id: id, touch: func() { w.touchInstance(i) }}, nil
 	}
 	return taggable{}, refuse("InvalidID", "The ID '%s' is not valid", id)
 }
@@ -180,7 +183,7 @@ func (w *World) DeleteTags(r *DeleteTagsRequest) (_ *DeleteTagsResponse, err err
 	return &DeleteTagsResponse{Done{true}}, nil
 }
 
-// tagRow is one tag as a listing has it.
+// tagRow is a tag of a listing.
 type tagRow struct {
 	order int64
 	TagDescription
@@ -197,7 +200,7 @@ func tagFilters() filterTable[tagRow] {
 
 // DescribeTags lists the tags of all resources.
 func (w *World) DescribeTags(r *DescribeTagsRequest) (_ *DescribeTagsResponse, err error) {
-	defer w.look(&err)()
+	defer w.read(&err)()
 	matches, refusal := compileFilters(r.Filters, tagFilters(), func(t *tagRow) tags { return tags{t.Key: t.Value} })
 	if refusal != nil {
 		return nil, refusal
@@ -235,7 +238,8 @@ func (w *World) tagRows() []*tagRow {
 	var rows []*tagRow
 	for _, one := range all {
 		for n, key := range slices.Sorted(maps.Keys(one.tags)) {
-			rows = append(rows, &tagRow{one.order*(maxTags+1) + int64(n), TagDescription{ResourceID: one.id, ResourceType: one.kind, Key: key, Value: one.tags[key]}})
+			rows = append(rows, &tagRow{one.order*(maxTags+1) + int64(n),
+				TagDescription{ResourceID: one.id, ResourceType: one.kind, Key: key, Value: one.tags[key]}})
 		}
 	}
 	return rows

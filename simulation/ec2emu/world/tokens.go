@@ -21,8 +21,8 @@ func checkToken(t string) *Error {
 	return nil
 }
 
-// hashOf is what must be equal in a repeat: everything but the token itself,
-// and whether it is a dry run.
+// hashOf is the hash of the parameters that must be equal in a repeated call: all but the
+// token and the dry run.
 func (w *World) hashOf(request any) string {
 	switch r := request.(type) {
 	case CreateVolumeRequest:
@@ -42,7 +42,7 @@ func (w *World) hashOf(request any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// sameOrder sorts tags, unless their order counts.
+// sameOrder sorts tags, unless their order is a parameter (TagOrder).
 func (w *World) sameOrder(specifications []TagSpecification) []TagSpecification {
 	if w.knobs.Tokens.TagOrder {
 		return specifications
@@ -56,15 +56,16 @@ func (w *World) sameOrder(specifications []TagSpecification) []TagSpecification 
 	return sorted
 }
 
-// recall returns the volume that a call with this token made, or nil. It is nil
-// too when the token has expired.
+// recall returns the volume that a call with this token created; nil if there is none, or
+// if the token has expired.
 func (w *World) recall(action, clientToken, hash string) (*volume, *Error) {
 	t := w.Tokens[action+" "+clientToken]
 	if clientToken == "" || t == nil || w.now().Sub(t.Created) >= w.tokenLifetime() {
 		return nil, nil
 	}
 	if t.Hash != hash {
-		return nil, refuse("IdempotentParameterMismatch", "Parameters on this idempotent request are inconsistent with parameters used in previous request(s)")
+		return nil, refuse("IdempotentParameterMismatch",
+			"Parameters on this idempotent request are inconsistent with parameters used in previous request(s)")
 	}
 	v := w.Volumes[t.VolumeID]
 	if t.Dead || v == nil {

@@ -36,7 +36,7 @@ func (w *World) attachmentView(v *volume, a *attachment) VolumeAttachment {
 	}
 }
 
-// card is shown for instances that have several.
+// card is the index of the card, for instances with several.
 func (w *World) card(a *attachment) *int32 {
 	i := w.Instances[a.InstanceID]
 	if i == nil || w.typeOf(i).cards() < 2 {

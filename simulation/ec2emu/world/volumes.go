@@ -9,7 +9,7 @@ import (
 
 const staleFor = 5 * time.Second
 
-// touchVolume keeps what describes may still show, before a change.
+// touchVolume stores the previous state for stale describes, before a change.
 func (w *World) touchVolume(v *volume) {
 	w.dirty = true
 	if w.knobs.Consistency.StaleOneIn > 0 {
@@ -17,13 +17,13 @@ func (w *World) touchVolume(v *volume) {
 	}
 }
 
-// stale reports whether a describe answers from the previous states.
+// stale reports whether a describe answers with the previous states.
 func (w *World) stale() bool {
 	n := w.knobs.Consistency.StaleOneIn
 	return n > 0 && w.random.IntN(n) == 0
 }
 
-// fresh reports whether a change is recent enough for a describe not to know it.
+// fresh reports whether a change is so recent that a describe may lack it.
 func (w *World) fresh(changed time.Time) bool {
 	span := time.Duration(w.knobs.Consistency.StaleFor)
 	if span == 0 {
@@ -43,8 +43,8 @@ func (w *World) seen(v *volume, stale bool) *volume {
 	return v
 }
 
-// Ended returns when a volume's last transition of a kind ended, whatever
-// describes show of it; the zero time when none has.
+// Ended returns when a volume's last transition of a kind ended, without the lag of
+// describes; the zero time if none has.
 func (w *World) Ended(kind Transition, volumeID string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +54,7 @@ func (w *World) Ended(kind Transition, volumeID string) time.Time {
 	return time.Time{}
 }
 
-// findVolume is the volume that an action is about.
+// findVolume is the volume of an action.
 func (w *World) findVolume(id string) (*volume, *Error) {
 	if refusal := checkVolumeID(id); refusal != nil {
 		return nil, refusal
@@ -66,7 +66,7 @@ func (w *World) findVolume(id string) (*volume, *Error) {
 	return v, nil
 }
 
-// DeleteVolume ends a volume that is attached nowhere.
+// DeleteVolume deletes a volume that is not attached.
 func (w *World) DeleteVolume(r *DeleteVolumeRequest) (_ *DeleteVolumeResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -127,7 +127,7 @@ func (w *World) Retained() []string {
 	return ids
 }
 
-// Restore brings a retained volume back, available.
+// Restore makes a retained volume available again.
 func (w *World) Restore(id string) (err error) {
 	w.begin()
 	defer w.end(&err)
@@ -142,8 +142,8 @@ func (w *World) Restore(id string) (err error) {
 	return nil
 }
 
-// volumesOf lists the volumes that a describe is about, in order, as it shows
-// them. IDs that it does not know fail the call as a whole.
+// volumesOf lists the volumes of a describe in order, in the state that it shows. An
+// unknown ID fails the whole call.
 func (w *World) volumesOf(ids []string, filters []Filter, stale bool) ([]*volume, *Error) {
 	if len(ids) > 0 {
 		return w.volumesByID(ids, stale)
@@ -195,8 +195,8 @@ func (w *World) volumesByID(ids []string, stale bool) ([]*volume, *Error) {
 	return all, nil
 }
 
-// exactValues are the values of a filter when none of them has wildcards: they
-// can be looked up instead of searched for.
+// exactValues are the values of a filter if none of them has wildcards, so that they can
+// be looked up.
 func exactValues(filters []Filter, name string) (map[string]bool, bool) {
 	for _, f := range filters {
 		if f.Name != name || anyOf(f.Values, hasWildcard) {
@@ -221,7 +221,7 @@ func pageWithIDs(ids []string, p Page, set string) *Error {
 
 // DescribeVolumes lists volumes.
 func (w *World) DescribeVolumes(r *DescribeVolumesRequest) (_ *DescribeVolumesResponse, err error) {
-	defer w.look(&err)()
+	defer w.read(&err)()
 	if refusal := pageWithIDs(r.VolumeIDs, r.Page, "volumeSet"); refusal != nil {
 		return nil, refusal
 	}
@@ -302,5 +302,5 @@ func sseType(encrypted bool) string {
 	return "none"
 }
 
-// stamp is a time as filters compare it.
+// stamp is a time in the form of filters.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

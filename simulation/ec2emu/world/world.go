@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// World is one account in one region. Its methods may be called from any
-// goroutine; each sees the state of one moment.
+// World is one account in one region. It is safe for concurrent use.
 //
-// It has one timer, for the next transition that is due. Times are kept, not
-// counted down: a call applies what has become due before it looks.
+// It has one timer, for the next transition that is due. A call first applies the
+// transitions that have become due.
 type World struct {
 	region, account string
 	types           map[string]TypeLimits
@@ -61,8 +60,8 @@ func newState() state {
 	}
 }
 
-// New makes a world, or brings the one of Config.StateDir back. Transitions
-// that became due meanwhile happen now.
+// New makes a world, or loads the one of Config.StateDir and applies the transitions that
+// became due meanwhile.
 func New(c Config) (*World, error) {
 	w := &World{
 		region: orElse(c.Region, "us-west-2"), account: orElse(c.AccountID, "123456789012"),
@@ -84,7 +83,7 @@ func New(c Config) (*World, error) {
 	if err := w.load(c.StateDir); err != nil {
 		return nil, errors.Join(err, w.closeStore())
 	}
-	// Another sequence after each restart, or IDs would repeat.
+	// Another sequence after each restart, because IDs must not repeat.
 	w.random = rand.New(rand.NewPCG(c.Seed, uint64(w.Orders)))
 	for i := range w.secret {
 		w.secret[i] = byte(w.random.Uint32())
@@ -99,8 +98,8 @@ func New(c Config) (*World, error) {
 	return w, w.save()
 }
 
-// Close ends the timer, waits for it and takes the devices away; the data and
-// the state file stay.
+// Close ends the timer, waits for it and removes the devices. The data and the state file
+// stay.
 func (w *World) Close() error {
 	w.mu.Lock()
 	if w.closed {
@@ -124,15 +123,14 @@ func (w *World) Region() string { return w.region }
 // Account is the account's ID.
 func (w *World) Account() string { return w.account }
 
-// Knobs returns the present ones.
+// Knobs returns the current knobs.
 func (w *World) Knobs() Knobs {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.knobs
 }
 
-// SetKnobs changes how EC2 behaves from now on; transitions under way keep
-// the time they were given.
+// SetKnobs replaces the knobs. Transitions under way keep their times.
 func (w *World) SetKnobs(k Knobs) error {
 	switch k.Cooldown {
 	case "", CooldownFour, CooldownSixHours, CooldownOff:
@@ -154,7 +152,7 @@ func (w *World) Now() time.Time {
 
 func (w *World) now() time.Time { return w.clock.Now().Add(w.Offset).UTC() }
 
-// Advance moves the world's clock on; what becomes due happens before it returns.
+// Advance moves the world's clock forward and applies the transitions that become due.
 func (w *World) Advance(d time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,14 +164,14 @@ func (w *World) Advance(d time.Duration) error {
 	return w.save()
 }
 
-// begin locks the world and applies what has become due.
+// begin locks the world and applies the transitions that have become due.
 func (w *World) begin() {
 	w.mu.Lock()
 	w.advance()
 }
 
-// end makes what changed durable and unlocks. A failure becomes the answer,
-// since no caller may act on a change that a restart would not know.
+// end saves a changed state and unlocks the world. An error becomes the answer, because no
+// caller may act on a change that a restart would lose.
 func (w *World) end(err *error) {
 	defer w.mu.Unlock()
 	w.advance() // transitions that take no time
@@ -186,8 +184,8 @@ func (w *World) end(err *error) {
 	}
 }
 
-// look is begin and end of a call that changes nothing by itself.
-func (w *World) look(err *error) func() {
+// read is begin and end of a call that changes no state itself.
+func (w *World) read(err *error) func() {
 	w.begin()
 	return func() { w.end(err) }
 }
@@ -199,7 +197,7 @@ func (w *World) order() int64 {
 	return w.Orders
 }
 
-// newID is an ID that was never given: the prefix and 17 hex digits.
+// newID is a new ID: the prefix and 17 hexadecimal digits.
 func (w *World) newID(prefix string) string {
 	return fmt.Sprintf("%s0%08x%08x", prefix, uint32(w.order()), w.random.Uint32())
 }

@@ -10,7 +10,8 @@ func threeZones(region string) []Zone {
 		case 0:
 			short = part
 		default:
-			short += strings.NewReplacer("north", "n", "south", "s", "east", "e", "west", "w", "central", "c").Replace(part)
+			short += strings.NewReplacer("north", "n", "south", "s", "east", "e", "west", "w", "central",
+				"c").Replace(part)
 		}
 	}
 	var zones []Zone
@@ -29,7 +30,7 @@ func (w *World) zone(name string) *Zone {
 	return nil
 }
 
-// pickZone is the zone that a request names, by name or by ID.
+// pickZone is the zone of a request, by name or by ID.
 func (w *World) pickZone(name, id string) (string, *Error) {
 	switch {
 	case name != "" && id != "":
@@ -70,14 +71,16 @@ func zoneFilters() filterTable[AvailabilityZone] {
 
 // DescribeAvailabilityZones lists the zones of the region. A name or ID that
 // does not exist fails the whole call.
-func (w *World) DescribeAvailabilityZones(r *DescribeAvailabilityZonesRequest) (_ *DescribeAvailabilityZonesResponse, err error) {
-	defer w.look(&err)()
+func (w *World) DescribeAvailabilityZones(
+	r *DescribeAvailabilityZonesRequest,
+) (_ *DescribeAvailabilityZonesResponse, err error) {
+	defer w.read(&err)()
 	matches, refusal := compileFilters(r.Filters, zoneFilters(), nil)
 	if refusal != nil {
 		return nil, refusal
 	}
-	named := func(wanted []string, have func(Zone) string) *Error {
-		for _, name := range wanted {
+	named := func(names []string, have func(Zone) string) *Error {
+		for _, name := range names {
 			if !anyOf(w.zones, func(z Zone) bool { return have(z) == name }) {
 				return invalid("Invalid availability zone: [%s]", name)
 			}
@@ -96,7 +99,8 @@ func (w *World) DescribeAvailabilityZones(r *DescribeAvailabilityZonesRequest) (
 	answer := &DescribeAvailabilityZonesResponse{}
 	for _, z := range w.zones {
 		item := w.describeZone(z)
-		if (z.NotOptedIn && !r.AllAvailabilityZones) || !wanted(r.ZoneNames, z.Name) || !wanted(r.ZoneIDs, z.ID) || !matches(&item) {
+		if (z.NotOptedIn && !r.AllAvailabilityZones) || !selected(r.ZoneNames, z.Name) || !selected(r.ZoneIDs,
+			z.ID) || !matches(&item) {
 			continue
 		}
 		answer.Zones = append(answer.Zones, item)
@@ -119,8 +123,8 @@ func (w *World) describeZone(z Zone) AvailabilityZone {
 	return item
 }
 
-// wanted reports whether an item is among the named ones; an empty list names all.
-func wanted(named []string, one string) bool {
+// selected reports whether an item is among the named ones; an empty list names all.
+func selected(named []string, one string) bool {
 	return len(named) == 0 || anyOf(named, func(n string) bool { return n == one })
 }
 

@@ -70,11 +70,13 @@ type subject struct {
 }
 
 func (s settings) drivers() []subject {
-	subjects := []subject{{"Holdfast", func(ctx context.Context, l *lab.Lab) (*lab.Process, error) { return l.Controller(ctx, "holdfast") }}}
+	subjects := []subject{{"Holdfast",
+		func(ctx context.Context, l *lab.Lab) (*lab.Process, error) { return l.Controller(ctx, "holdfast") }}}
 	if s.reference != "" {
-		subjects = append(subjects, subject{"AWS EBS CSI driver", func(ctx context.Context, l *lab.Lab) (*lab.Process, error) {
-			return l.Reference(ctx, s.reference)
-		}})
+		subjects = append(subjects,
+			subject{"AWS EBS CSI driver", func(ctx context.Context, l *lab.Lab) (*lab.Process, error) {
+				return l.Reference(ctx, s.reference)
+			}})
 	}
 	return subjects
 }
@@ -94,7 +96,8 @@ func measure(ctx context.Context, s settings, d subject, volumes int) (r results
 	defer func() { err = errors.Join(err, os.RemoveAll(root)) }()
 	var instances []lab.Instance
 	for i := range (volumes + perInstance - 1) / perInstance {
-		instances = append(instances, lab.Instance{ID: fmt.Sprintf("i-%017x", i+1), Type: "m5.large", Zone: "us-west-2a"})
+		instances = append(instances,
+			lab.Instance{ID: fmt.Sprintf("i-%017x", i+1), Type: "m5.large", Zone: "us-west-2a"})
 	}
 	l, err := lab.Open(ctx, lab.Options{
 		Holdfast: s.holdfast, Emulator: s.emulator, Root: root, Instances: instances,

@@ -20,7 +20,8 @@ func render(driver string, volumes int, r results) string {
 		if strings.HasSuffix(p.name, " again") {
 			continue // makes and removes the volumes of the phase between
 		}
-		fmt.Fprintf(&t, "| %s | %s | %s | %s | %d | %s |\n", p.name, seconds(p.wall), seconds(p.p50), seconds(p.p99), p.calls.Total(), byAction(p.calls))
+		fmt.Fprintf(&t, "| %s | %s | %s | %s | %d | %s |\n",
+			p.name, seconds(p.wall), seconds(p.p50), seconds(p.p99), p.calls.Total(), byAction(p.calls))
 	}
 	for _, s := range r.single {
 		fmt.Fprintf(&t, "| %s, alone | %s | | | | |\n", s.name, seconds(s.took))

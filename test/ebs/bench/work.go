@@ -65,7 +65,8 @@ func (b *bench) run(ctx context.Context) (r results, err error) {
 		name string
 		work func(context.Context, *volume) error
 	}{
-		{"create", b.create}, {"publish", b.publish}, {"expand", func(ctx context.Context, v *volume) error { return b.expand(ctx, v, 20) }},
+		{"create", b.create}, {"publish", b.publish}, {"expand",
+			func(ctx context.Context, v *volume) error { return b.expand(ctx, v, 20) }},
 		{"unpublish", b.unpublish}, {"delete", b.remove},
 		{"create again", b.create}, {"modify and expand", b.change}, {"delete again", b.remove},
 	} {
@@ -93,7 +94,10 @@ func (b *bench) run(ctx context.Context) (r results, err error) {
 func (b *bench) slowOnes(ctx context.Context) error {
 	v := volume{name: "pvc-slow", node: b.volumes[0].node}
 	for _, step := range []func(context.Context, *volume) error{
-		b.create, b.publish, func(ctx context.Context, v *volume) error { return b.expand(ctx, v, 20) }, b.unpublish, b.remove,
+		b.create, b.publish, func(ctx context.Context,
+			v *volume) error {
+			return b.expand(ctx, v, 20)
+		}, b.unpublish, b.remove,
 	} {
 		if err := step(ctx, &v); err != nil {
 			return err
@@ -125,11 +129,13 @@ func (b *bench) phase(ctx context.Context, name string, work func(context.Contex
 	wall := time.Since(began)
 	failed = slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 	if len(failed) > 0 {
-		return phase{}, fmt.Errorf("%s: %d of %d calls failed, the first with %w", name, len(failed), len(b.volumes), failed[0])
+		return phase{}, fmt.Errorf("%s: %d of %d calls failed, the first with %w",
+			name, len(failed), len(b.volumes), failed[0])
 	}
 	slices.Sort(took)
 	calls, throttled, err := b.lab.TakeCalls(ctx)
-	return phase{name: name, wall: wall, p50: took[len(took)/2], p99: took[len(took)*99/100], calls: calls, throttled: throttled}, err
+	return phase{name: name, wall: wall, p50: took[len(took)/2], p99: took[len(took)*99/100], calls: calls,
+		throttled: throttled}, err
 }
 
 // singles are calls whose work is done already, each alone.
@@ -179,14 +185,16 @@ func (b *bench) create(ctx context.Context, v *volume) error {
 func (b *bench) publish(ctx context.Context, v *volume) error {
 	ctx, cancel := b.call(ctx)
 	defer cancel()
-	_, err := b.driver.Client.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v.id, NodeId: v.node, VolumeCapability: use()})
+	_, err := b.driver.Client.ControllerPublishVolume(ctx,
+		&csi.ControllerPublishVolumeRequest{VolumeId: v.id, NodeId: v.node, VolumeCapability: use()})
 	return err
 }
 
 func (b *bench) unpublish(ctx context.Context, v *volume) error {
 	ctx, cancel := b.call(ctx)
 	defer cancel()
-	return b.driver.Client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v.id, NodeId: v.node})
+	return b.driver.Client.ControllerUnpublishVolume(ctx,
+		&csi.ControllerUnpublishVolumeRequest{VolumeId: v.id, NodeId: v.node})
 }
 
 func (b *bench) expand(ctx context.Context, v *volume, gib int64) error {

@@ -33,7 +33,8 @@ type story struct {
 
 func newStory(ctx context.Context, l *lab.Lab) (*story, error) {
 	instances := lab.Pair()
-	s := &story{nodes: map[string]*lab.Process{}, mounted: map[string]string{}, here: instances[0].ID, away: instances[1].ID, began: time.Now()}
+	s := &story{nodes: map[string]*lab.Process{}, mounted: map[string]string{}, here: instances[0].ID,
+		away: instances[1].ID, began: time.Now()}
 	var err error
 	if s.controller, err = l.Controller(ctx, "controller"); err != nil {
 		return nil, err
@@ -192,7 +193,8 @@ func (s *story) arrive(ctx context.Context, volume *csi.Volume, instance string)
 	if err != nil {
 		return "", err
 	}
-	stats, err := node.Client.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: volume.GetVolumeId(), VolumePath: target})
+	stats, err := node.Client.NodeGetVolumeStats(ctx,
+		&csi.NodeGetVolumeStatsRequest{VolumeId: volume.GetVolumeId(), VolumePath: target})
 	if err == nil {
 		s.say("mounted on %s with %.2f GiB", instance, float64(stats.GetUsage()[0].GetTotal())/gibibyte)
 	}
@@ -217,7 +219,8 @@ func (s *story) leave(ctx context.Context, volumeID, instance string) error {
 	if err := s.unmount(ctx, volumeID, instance); err != nil {
 		return err
 	}
-	err := s.controller.Client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: volumeID, NodeId: instance})
+	err := s.controller.Client.ControllerUnpublishVolume(ctx,
+		&csi.ControllerUnpublishVolumeRequest{VolumeId: volumeID, NodeId: instance})
 	if err == nil {
 		s.say("detached from %s", instance)
 	}
@@ -227,10 +230,12 @@ func (s *story) leave(ctx context.Context, volumeID, instance string) error {
 func (s *story) unmount(ctx context.Context, volumeID, instance string) error {
 	node := s.nodes[instance]
 	staging, target := s.paths(volumeID, instance)
-	if err := node.Client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: target}); err != nil {
+	if err := node.Client.NodeUnpublishVolume(ctx,
+		&csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: target}); err != nil {
 		return err
 	}
-	if err := node.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: staging}); err != nil {
+	if err := node.Client.NodeUnstageVolume(ctx,
+		&csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: staging}); err != nil {
 		return err
 	}
 	delete(s.mounted, volumeID)
@@ -241,7 +246,8 @@ func (s *story) unmount(ctx context.Context, volumeID, instance string) error {
 // it can be restored.
 func (s *story) snapshot(ctx context.Context, volumeID string) (*csi.Snapshot, error) {
 	for {
-		snapshot, err := s.controller.Client.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{SourceVolumeId: volumeID, Name: "demo"})
+		snapshot, err := s.controller.Client.CreateSnapshot(ctx,
+			&csi.CreateSnapshotRequest{SourceVolumeId: volumeID, Name: "demo"})
 		if err != nil {
 			return nil, err
 		}

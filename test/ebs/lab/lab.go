@@ -74,7 +74,8 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	l.running = append(l.running, emulator)
-	if err := emulator.await(ctx, func() bool { return answers(ctx, "tcp", ports[0]) && answers(ctx, "tcp", ports[1]) }); err != nil {
+	if err := emulator.await(ctx,
+		func() bool { return answers(ctx, "tcp", ports[0]) && answers(ctx, "tcp", ports[1]) }); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
@@ -133,7 +134,8 @@ func (p *Process) Resident() (now, peak int64, err error) { return p.resident() 
 
 // Controller starts a controller process; flags are appended to the Lab's own.
 func (l *Lab) Controller(ctx context.Context, name string, flags ...string) (*Process, error) {
-	return l.driver(ctx, name, "controller", append(os.Environ(), credentials()...), append(l.controllerFlags(), flags...))
+	return l.driver(ctx, name, "controller",
+		append(os.Environ(), credentials()...), append(l.controllerFlags(), flags...))
 }
 
 // controllerFlags name the endpoint of EC2. An emulator whose transitions take no
@@ -166,7 +168,8 @@ func (l *Lab) Reference(ctx context.Context, binary string) (*Process, error) {
 	if err := os.MkdirAll(directory, 0o750); err != nil {
 		return nil, err
 	}
-	environment := append(append(os.Environ(), credentials()...), "AWS_EC2_ENDPOINT="+l.endpoint, "AWS_EC2_METADATA_DISABLED=true")
+	environment := append(append(os.Environ(), credentials()...), "AWS_EC2_ENDPOINT="+l.endpoint,
+		"AWS_EC2_METADATA_DISABLED=true")
 	socket := filepath.Join(directory, "csi.sock")
 	running, err := start(ctx, "reference", l.options.Root, binary, environment,
 		"controller", "--endpoint=unix://"+socket, "--batching=true")
@@ -199,7 +202,8 @@ func (l *Lab) serving(ctx context.Context, running *process, err error, socket, 
 	if err != nil {
 		return nil, err
 	}
-	client, err := csiclient.Dial("unix://"+socket, csiclient.Options{Driver: Driver, Logger: slog.New(slog.DiscardHandler)})
+	client, err := csiclient.Dial("unix://"+socket,
+		csiclient.Options{Driver: Driver, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}

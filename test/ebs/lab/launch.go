@@ -31,14 +31,17 @@ func (l *Lab) Launch(ctx context.Context, o Launch) (*Process, error) {
 	kubelet := filepath.Join(directory, "kubelet")
 	err := os.MkdirAll(kubelet, 0o750)
 	if o.User != 0 {
-		err = errors.Join(err, os.Chown(directory, int(o.User), int(o.User)), os.Chown(kubelet, int(o.User), int(o.User)))
+		err = errors.Join(err, os.Chown(directory, int(o.User), int(o.User)),
+			os.Chown(kubelet, int(o.User), int(o.User)))
 	}
 	if err != nil {
 		return nil, err
 	}
 	socket := filepath.Join(directory, "csi.sock")
-	arguments := append(append([]string{"driver"}, o.Mode...), "--backend=ebs", "--endpoint=unix://"+socket, "--kubelet-dir="+kubelet)
-	running, err := startIn(ctx, surroundings{o.User, o.Offline}, o.Name, l.options.Root, l.options.Holdfast, o.Environment, append(arguments, o.Flags...)...)
+	arguments := append(append([]string{"driver"}, o.Mode...), "--backend=ebs",
+		"--endpoint=unix://"+socket, "--kubelet-dir="+kubelet)
+	running, err := startIn(ctx, surroundings{o.User, o.Offline}, o.Name, l.options.Root, l.options.Holdfast,
+		o.Environment, append(arguments, o.Flags...)...)
 	return l.serving(ctx, running, err, socket, kubelet)
 }
 

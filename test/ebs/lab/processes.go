@@ -35,7 +35,9 @@ type process struct {
 }
 
 // start runs a program with its output in a log file.
-func start(ctx context.Context, name, logDir, program string, environment []string, arguments ...string) (*process, error) {
+func start(
+	ctx context.Context, name, logDir, program string, environment []string, arguments ...string,
+) (*process, error) {
 	return startIn(ctx, surroundings{}, name, logDir, program, environment, arguments...)
 }
 
@@ -46,12 +48,15 @@ type surroundings struct {
 	offline bool   // in a network namespace that has nothing
 }
 
-func startIn(ctx context.Context, s surroundings, name, logDir, program string, environment []string, arguments ...string) (*process, error) {
+func startIn(
+	ctx context.Context, s surroundings, name, logDir, program string, environment []string, arguments ...string,
+) (*process, error) {
 	log, err := os.Create(filepath.Join(logDir, name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
 	}
-	p := &process{name: name, command: exec.CommandContext(context.WithoutCancel(ctx), program, arguments...), log: log, ended: make(chan struct{})}
+	p := &process{name: name, command: exec.CommandContext(context.WithoutCancel(ctx), program, arguments...), log: log,
+		ended: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr, p.command.Env = log, log, environment
 	// A test that is killed leaves no process behind.
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
