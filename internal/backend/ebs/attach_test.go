@@ -50,7 +50,7 @@ func (s *stage) attachedTo(id string) []string {
 	return instances
 }
 
-// workers does n things, some at a time, and says how long each took.
+// workers calls do n times, atOnce calls at a time, and returns how long each took.
 func (s *stage) workers(n, atOnce int, do func(i int) error) []time.Duration {
 	s.Helper()
 	took := make([]time.Duration, n)
@@ -76,7 +76,7 @@ func (s *stage) workers(n, atOnce int, do func(i int) error) []time.Duration {
 	return took
 }
 
-// describes are the calls that change nothing.
+// describes is the number of calls other than the mutations.
 func (s *stage) describes(mutations ...string) int {
 	n := s.calls("")
 	for _, action := range mutations {
@@ -85,7 +85,7 @@ func (s *stage) describes(mutations ...string) int {
 	return n
 }
 
-// The life of an attachment, and what is so already.
+// An attachment and a detachment, and repeated calls.
 func TestAttach_lifeOfAnAttachment(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -229,7 +229,7 @@ func TestAttach_lostAnswers(t *testing.T) {
 	})
 }
 
-// A stopped instance, another zone, a missing instance: the error says what to change.
+// A stopped instance, another zone, a missing instance: the error names the next action.
 func TestAttach_refusals(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -270,8 +270,8 @@ func TestSharedAttachment(t *testing.T) {
 	}
 }
 
-// A volume is attached when its data has come from the snapshot, where the
-// StorageClass says so.
+// If the StorageClass requests it, a volume is attached when its data has been loaded from
+// the snapshot.
 func TestAttach_waitsUntilInitialized(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -288,8 +288,7 @@ func TestAttach_waitsUntilInitialized(t *testing.T) {
 	})
 }
 
-// Volumes of the AWS EBS CSI driver have no tag that says so, but their
-// context does.
+// Volumes of the AWS EBS CSI driver have that request in their context, not in a tag.
 func TestAttach_waitsIfOnlyTheContextAsksForIt(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -41,9 +41,9 @@ var chaosSeed = flag.Uint64("chaos.seed", 20260821, "decides the course of TestC
 const timeout = 6 * time.Hour
 
 // TestChaos lets several controllers serve random CSI calls while they are
-// killed, replies are lost, calls are throttled and transitions hang; and checks
-// that no volume is attached twice, that what was answered is true, that every
-// intention is fulfilled in the end, and that nothing is left.
+// killed, replies are lost, calls are throttled and transitions hang. It checks that no
+// volume is attached twice, that every answer is true, that every desired state is
+// reached in the end, and that no resource leaks.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	calls := chaosCalls
@@ -160,7 +160,7 @@ func (c *chaos) addNode() {
 	c.nodes = append(c.nodes, id)
 }
 
-// start begins a controller process that knows nothing.
+// start starts a controller process without memory.
 func (c *chaos) start() *process {
 	ctx, end := context.WithCancel(context.Background())
 	client, err := cloud.New(ctx, cloud.Options{
@@ -252,7 +252,7 @@ func (c *chaos) close() {
 	}
 }
 
-// check looks at what is left when every life is over.
+// check compares the remaining resources after every life has ended.
 func (c *chaos) check() {
 	c.emulator.RemoveFault("")
 	knobs := c.emulator.World().Knobs()
@@ -287,7 +287,7 @@ func first[T any](list []T) (one T) {
 	return one
 }
 
-// caller is who calls, and which controller.
+// caller calls one of the controllers.
 type caller struct {
 	share  int
 	random *rand.Rand

@@ -49,7 +49,7 @@ func TestCreateVolume_repeatsGiveOneVolume(t *testing.T) {
 	})
 }
 
-// Another size under a live volume's name stays refused, however often.
+// A request with the name of a live volume and another size is refused each time.
 func TestCreateVolume_otherRequestUnderANameIsRefusedForEver(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -79,8 +79,8 @@ func TestCreateVolume_otherRequestUnderANameIsRefusedForEver(t *testing.T) {
 	})
 }
 
-// When EC2 has forgotten the token, the tag still finds the volume, and the second
-// volume that the expired token made is deleted.
+// After the token has expired, the volume is found by its tag, and the second volume that
+// the call created is deleted.
 func TestCreateVolume_expiredTokenMakesNoSecondVolume(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -147,8 +147,7 @@ func TestCreateVolume_survivesALostReply(t *testing.T) {
 	})
 }
 
-// Two controllers at once make one volume, whether the token is fresh, spent
-// or forgotten.
+// Two controllers at once make one volume, with a new, a spent and an expired token.
 func TestCreateVolume_twoControllersAtOnce(t *testing.T) {
 	o := usual()
 	o.World.Knobs.Consistency = world.Consistency{Visible: world.Uniform(0, 2*time.Second), Tags: world.Uniform(0, 2*time.Second), StaleOneIn: 3}
@@ -269,9 +268,9 @@ func TestNTFS_isForWindowsNodes(t *testing.T) {
 	})
 }
 
-// The guide says what a change of drivers in the middle of a creation does: this
-// driver finds the volume that the AWS EBS CSI driver began. The AWS driver's requests
-// have other tags: EC2 rejects its token, and it continues with the next.
+// The guide describes a change of drivers during a creation: this driver finds the volume
+// that the AWS EBS CSI driver began. The requests of that driver have other tags, so EC2
+// rejects the token, and this driver continues with the next one.
 func TestCreateVolume_begunByTheOtherDriver(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -336,7 +335,7 @@ func TestCreateVolume_findsTheVolumeWhenTheAccountIsFull(t *testing.T) {
 	})
 }
 
-// Each error of EC2 has its code, and says what to change.
+// Each error of EC2 has its code and the next action.
 func TestCreateVolume_errorsOfEC2(t *testing.T) {
 	for code, want := range map[string]error{
 		"InsufficientVolumeCapacity": backend.ErrNoSpace,

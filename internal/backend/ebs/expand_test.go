@@ -25,8 +25,8 @@ func (s *stage) is(id string) world.Volume {
 	return answer.Volumes[0]
 }
 
-// An expansion takes the window and EC2's time; one to the size that
-// it has takes one look.
+// An expansion takes the window and EC2's time; one to the present size takes one
+// describe.
 func TestExpand_lifeOfAnExpansion(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -102,7 +102,7 @@ func TestExpand_keepsTheRatio(t *testing.T) {
 	})
 }
 
-// What cannot be is refused by its kind, and nothing is touched.
+// An impossible change is refused with its code, and no call is sent.
 func TestModify_refusals(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

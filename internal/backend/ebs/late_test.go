@@ -13,9 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// stubborn does a request that has reached EC2 also when its client leaves, as
-// EC2 itself does. The emulator, called in process, takes back what it has not
-// begun.
+// stubborn executes a request that has reached EC2 also after its client has left, as EC2
+// does. The emulator, called in process, drops a request that it has not begun.
 type stubborn struct{ http.RoundTripper }
 
 func (t stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -43,7 +42,7 @@ func (t stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// startStubborn is start with an EC2 that finishes what it was asked for.
+// startStubborn is start with an EC2 that completes every request.
 func (s *stage) startStubborn() process {
 	s.Helper()
 	client, err := cloud.New(s.Context(), cloud.Options{

@@ -44,7 +44,7 @@ func (l *life) live(ctx context.Context) {
 	}
 }
 
-// caller is one of this life's, with luck of its own.
+// caller is a caller of this life, with a separate random source.
 func (l *life) caller() caller {
 	return caller{share: l.number, random: rand.New(rand.NewPCG(l.seed, l.random.Uint64()))}
 }
@@ -237,8 +237,8 @@ func (l *life) end(ctx context.Context) {
 	_ = l.until(ctx, l.caller(), "delete "+l.id, func(ctx context.Context, p *process) error { return p.DeleteVolume(ctx, l.id) })
 }
 
-// wantListed looks whether the controller that attached the volume lists it there:
-// an orchestrator would attach it again.
+// wantListed checks that the controller that attached the volume lists it at the node,
+// because an orchestrator would otherwise attach it again.
 func (l *life) wantListed(ctx context.Context, node string) {
 	volumes, _, err := l.of(l.number).Volumes(ctx, "", 0)
 	if err != nil {
@@ -249,7 +249,7 @@ func (l *life) wantListed(ctx context.Context, node string) {
 	}
 }
 
-// wantAt looks at the machines themselves, which do not lag behind.
+// wantAt inspects the machines themselves, which do not lag.
 func (l *life) wantAt(nodes ...string) {
 	var found []string
 	for _, id := range l.emulator.World().InstanceIDs() {

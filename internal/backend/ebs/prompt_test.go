@@ -25,10 +25,9 @@ func slowWeather() weather {
 	}}
 }
 
-// TestPrompt lets a few volumes live among slow and stuck transitions. Whatever
-// went before, an answer comes at most one and a half times the usual time of its
-// kind after EC2 was done.
-func TestPrompt_whateverWentBefore(t *testing.T) {
+// Volumes are used among slow and stuck transitions. Each answer comes at most one and a
+// half times the usual time of its kind after EC2 was done.
+func TestPrompt_amongSlowAndStuckTransitions(t *testing.T) {
 	t.Parallel()
 	for run := range *promptRuns {
 		synctest.Test(t, func(t *testing.T) {

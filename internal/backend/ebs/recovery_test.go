@@ -43,9 +43,8 @@ func TestRecovery_ofAControllerThatDiesAtAnyCall(t *testing.T) {
 	}
 }
 
-// The same where EC2 does not show at once what there is, and now and
-// then what was before: some calls may then be repeated that change nothing any
-// more, but the outcome is the same.
+// The same if EC2 shows new resources late and sometimes an earlier state. Some calls may
+// then be repeated without an effect, but the outcome is the same.
 func TestRecovery_whileEC2LagsBehind(t *testing.T) {
 	t.Parallel()
 	lagging := usual()
@@ -69,8 +68,8 @@ type recovery struct {
 	// prepare makes what the RPC needs; do is the RPC.
 	prepare func(s *stage, p process, on *objects)
 	do      func(ctx context.Context, p process, on *objects) error
-	// through are actions that the RPC must come by: without them the test would
-	// show less than it says.
+	// through are actions that the RPC must call; otherwise the test would not cover
+	// them.
 	through []string
 }
 
@@ -146,7 +145,7 @@ func (r recovery) dies(t *testing.T, o ec2emu.Options, d death, want outcome) {
 	})
 }
 
-// prepared is a stage on which everything before the work is over.
+// prepared is a stage on which the preparations have been made.
 func (r recovery) prepared(s *stage) *objects {
 	s.Helper()
 	on := &objects{}
@@ -160,7 +159,7 @@ func (r recovery) prepared(s *stage) *objects {
 	return on
 }
 
-// over begins a process that reaches EC2 by a way of its own.
+// over starts a process with a separate connection to EC2.
 func (s *stage) over(way http.RoundTripper) (process, *cloud.Client) {
 	s.Helper()
 	client, err := cloud.New(s.Context(), cloud.Options{
@@ -228,7 +227,8 @@ func (l *lifeline) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errCut
 }
 
-// note counts a call: it is the one to die at, or comes of one who is dead.
+// note counts a call. ends reports that the process dies at it, dead that it has died
+// before.
 func (l *lifeline) note(action string) (ends, dead bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

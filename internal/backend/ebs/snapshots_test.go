@@ -122,7 +122,7 @@ func TestCreateSnapshot_processDiesBeforeTheReply(t *testing.T) {
 	})
 }
 
-// Throttles are repeated, as nothing happened.
+// A throttled call is repeated, because it was not executed.
 func TestCreateSnapshot_isRepeatedWhenThrottled(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -156,7 +156,7 @@ func TestCreateSnapshot_twoControllersAtOnce(t *testing.T) {
 	})
 }
 
-// What follows the snapshot is done by the repeat, when it was not.
+// The repeated call carries out the steps after the creation that failed.
 func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -184,7 +184,7 @@ func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 		calls := s.calls("LockSnapshot") + s.calls("EnableFastSnapshotRestores")
 		s.snapshot(s.start(Options{}), spec)
 		if s.calls("LockSnapshot")+s.calls("EnableFastSnapshotRestores") != 0 {
-			s.Errorf("what was done is done again (%d before)", calls)
+			s.Errorf("completed steps are repeated (%d before)", calls)
 		}
 		err = p.DeleteSnapshot(s.Context(), first.ID)
 		s.want(err, backend.ErrPrecondition, "a locked snapshot")
@@ -245,7 +245,7 @@ func TestSnapshots_areOurs(t *testing.T) {
 		}
 		for _, filter := range []backend.SnapshotFilter{{SnapshotID: "snap-0123456789abcdef0"}, {SnapshotID: "nonsense"}, {SourceID: "vol-0123456789abcdef0"}, {SourceID: "nonsense"}} {
 			if page, _, err := p.Snapshots(s.Context(), filter, "", 0); err != nil || len(page) != 0 {
-				s.Errorf("%+v: %v, %v; want nothing", filter, page, err)
+				s.Errorf("%+v: %v, %v; want an empty list", filter, page, err)
 			}
 		}
 	})

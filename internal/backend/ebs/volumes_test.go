@@ -55,9 +55,8 @@ func TestVolumes_areListedWithTheirNodes(t *testing.T) {
 	})
 }
 
-// A volume without the driver's tag, which a PersistentVolume names all the same,
-// is listed with its node while it is attached: an orchestrator publishes again
-// what it misses in the listing.
+// A PersistentVolume may name a volume without the driver's tag. It is listed with its node
+// while it is attached, because an orchestrator would otherwise publish it again.
 func TestVolumes_listsWhatLacksTheTagOnceItIsAttached(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p, node := s.start(Options{}), s.machine()
@@ -97,8 +96,8 @@ func TestVolumes_listsWhatLacksTheTagOnceItIsAttached(t *testing.T) {
 	})
 }
 
-// A volume in use stays, and the message says who has it; one that is just
-// being detached is waited for.
+// A volume in use is not deleted, and the error names its instance. For a volume that is
+// being detached, the deletion waits.
 func TestDeleteVolume_namesTheInstance(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p, node := s.start(Options{}), s.machine()
@@ -215,8 +214,7 @@ func TestCreateVolume_zones(t *testing.T) {
 	})
 }
 
-// A volume that the AWS EBS CSI driver made is the name's, and is judged by
-// what it is.
+// A volume of the AWS EBS CSI driver has its name, and is compared by its attributes.
 func TestCreateVolume_adoptsTheReferenceDriversVolume(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -320,7 +318,7 @@ func TestVolumeHealth_reportsWhatEC2Reports(t *testing.T) {
 }
 
 // Probe costs no call and no time; credentials that are refused show.
-func TestProbe_costsNothing(t *testing.T) {
+func TestProbe_makesNoCall(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		for range 100 {

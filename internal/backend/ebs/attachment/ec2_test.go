@@ -14,9 +14,8 @@ import (
 
 const never = 1000 * time.Hour
 
-// ec2 is as much of EC2 as attaching takes: attachments come and go in time, and
-// descriptions may be late. What it keeps are facts with their times, so that
-// what is shown can be of any earlier time.
+// ec2 models the part of EC2 that attaches: transitions take time, and descriptions may be
+// late. It stores facts with their times, so that a description can show any earlier time.
 type ec2 struct {
 	latency, attaches, detaches time.Duration
 	// lag is how old the next description is.
@@ -107,7 +106,7 @@ func (e *ec2) count(action string) int {
 	return e.calls[action]
 }
 
-// at is how an attachment is at a time; ok is false when there is none.
+// at is the state of an attachment at a time; ok is false without an attachment.
 func (f *fact) at(t time.Time, id string) (cloud.Attachment, bool) {
 	a := cloud.Attachment{VolumeID: id, InstanceID: f.instance, Device: f.device, Since: f.began.Truncate(time.Second), Card: f.card}
 	switch {
@@ -228,7 +227,7 @@ func (e *ec2) InstanceType(ctx context.Context, name string) (cloud.InstanceType
 	return cloud.InstanceType{}, answer("DescribeInstanceTypes", "UnauthorizedOperation", "You are not authorized to perform this operation.")
 }
 
-// WaitVolume looks every quarter of a second, from when it is expected.
+// WaitVolume polls every quarter of a second, from the expected time on.
 func (e *ec2) WaitVolume(ctx context.Context, id string, expect cloud.Expect, ready func(cloud.Volume, bool) (bool, error)) (cloud.Volume, error) {
 	if err := concurrency.Sleep(ctx, time.Until(expect.Since)); err != nil {
 		return cloud.Volume{}, err

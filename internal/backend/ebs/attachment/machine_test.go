@@ -67,7 +67,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// started runs a call in a goroutine of its own.
+// started runs a call in a goroutine.
 func started(call func() error) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- call() }()
@@ -116,7 +116,7 @@ func TestAttach_alreadyAttachedIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-// Nothing to detach costs one describe.
+// A volume that is not attached takes one describe.
 func TestDetach_notAttachedIsAnsweredAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		warm(m)
@@ -144,7 +144,7 @@ func TestAttach_deadlinePassesWhileEC2Attaches(t *testing.T) {
 					t.Fatalf("the first call: %v", err)
 				}
 				if !strings.Contains(err.Error(), "has been attaching to instance i-a as /dev/xvdaa since") {
-					t.Errorf("the error does not say what is detaching on: %v", err)
+					t.Errorf("the error does not name the attachment that is detaching: %v", err)
 				}
 				time.Sleep(10 * time.Second)
 				if restart {
@@ -277,7 +277,7 @@ func TestAttach_sameCallsShareTheWork(t *testing.T) {
 		}
 		wantCalls(t, e, "AttachVolume", 1)
 		if e.count("DescribeInstances") != 1 {
-			t.Errorf("%d looks at the instance", e.count("DescribeInstances"))
+			t.Errorf("%d describes of the instance", e.count("DescribeInstances"))
 		}
 	})
 }

@@ -39,11 +39,10 @@ func steps() *rapid.Generator[[]step] {
 	return rapid.SliceOfN(one, 1, 30)
 }
 
-// Random calls with and without
-// timeout, restarts, late descriptions, lost answers and stuck attachments.
-// What is answered OK is so at that instant, unless a later call has begun to
-// change it; and in the end the last call of each pair gets its way.
-// So publish and unpublish of one attachment cancel each other.
+// Random calls with and without timeout, restarts, late descriptions, lost answers and
+// stuck attachments. When a call succeeds, the pair is in its desired state, unless a later
+// call has begun to change it. In the end each pair is in the desired state of its last
+// call.
 func TestModel_latestCallWins(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -141,7 +140,7 @@ func (m *model) step(number int, s step) {
 	}
 }
 
-// note says that a call begins, and so is the latest.
+// note records that a call begins, which is then the latest.
 func (m *model) note(number int, p pair, attach bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -50,7 +50,7 @@ func TestNames_allOfALargeInstance(t *testing.T) {
 	}
 }
 
-// Used names are those that EC2 shows and those this process holds.
+// Used names are those that EC2 shows and those that this process has reserved.
 func TestNames_usedAreNotGiven(t *testing.T) {
 	n := newNames(Options{}.withDefaults())
 	instance := cloud.Instance{ID: "i-a", Type: "m5.large", Devices: []cloud.InstanceDevice{{Name: "/dev/xvda"}, {Name: "/dev/xvdaa"}, {Name: "/dev/xvdac"}}}
@@ -76,8 +76,7 @@ func TestNames_leastRecentlyFreedFirst(t *testing.T) {
 	})
 }
 
-// What is remembered of a name ends at a fixed time, however often
-// it is read, and an instance of which nothing is known is forgotten.
+// The record of a name expires at a fixed time, also if it is read meanwhile.
 func TestNames_areForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNames(Options{}.withDefaults())
@@ -103,7 +102,7 @@ func TestNames_areForgotten(t *testing.T) {
 	})
 }
 
-// Nothing is kept of pairs either.
+// The memory of pairs expires too.
 func TestMachine_forgetsPairs(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		for i := range 20 {
@@ -115,7 +114,7 @@ func TestMachine_forgetsPairs(t *testing.T) {
 		time.Sleep(time.Hour)
 		mustDetach(t, m, "vol-1", "i-a")
 		if len(m.volumes) > 1 {
-			t.Errorf("%d volumes are remembered", len(m.volumes))
+			t.Errorf("%d volumes are in memory", len(m.volumes))
 		}
 	})
 }
@@ -147,9 +146,8 @@ func TestAttach_namesFreedElsewhereAreFound(t *testing.T) {
 	})
 }
 
-// A name that EC2 says is in use, though it did not show it, is answered
-// with another within the same call, and is not tried again.
-// What is known of names may be wrong.
+// If EC2 refuses a name as used that no describe shows, the same call tries another name,
+// and later calls do not use the refused one.
 func TestAttach_triesAnotherNameWhenOneIsTaken(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.refuse = func(action string, in cloud.AttachInput) error {

@@ -32,7 +32,8 @@ func TestDetach_refusalIsVerified(t *testing.T) {
 	}
 }
 
-// The refusal because it was detached meanwhile is success after a look.
+// EC2 refuses to detach a volume that was detached meanwhile. After a describe that is a
+// success.
 func TestDetach_doneByAnotherProcess(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
@@ -50,7 +51,7 @@ func TestDetach_doneByAnotherProcess(t *testing.T) {
 	})
 }
 
-// What is missing is ErrNotFound.
+// A missing volume or instance is ErrNotFound.
 func TestAttach_missingVolumeOrInstance(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		for _, p := range []pair{{"vol-none", "i-a"}, {"vol-1", "i-none"}} {
@@ -64,7 +65,7 @@ func TestAttach_missingVolumeOrInstance(t *testing.T) {
 	})
 }
 
-// Attached elsewhere names the other instance, and changes nothing.
+// The error for a volume at another instance names that instance, and no call changes it.
 func TestAttach_attachedElsewhere(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")

@@ -40,8 +40,8 @@ func TestDetach_emptyDescriptionFromBeforeTheAttach(t *testing.T) {
 	})
 }
 
-// A process that has just started does not know that another process
-// has just attached the volume, and EC2 does not show the attachment yet.
+// Another process has just attached the volume, a new process has no record of that, and
+// EC2 does not show the attachment yet.
 func TestDetach_emptyDescriptionAfterARestart(t *testing.T) {
 	for _, everywhere := range []bool{false, true} {
 		inTime(t, func(t *testing.T, e *ec2, m *Machine) {

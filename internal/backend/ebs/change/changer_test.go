@@ -35,7 +35,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// started runs a change in a goroutine of its own until it waits.
+// started runs a change in a goroutine until it waits.
 func started(ctx context.Context, c *Changer, desired Desired) <-chan error {
 	answer := make(chan error, 1)
 	go func() { _, err := c.Apply(ctx, nil, "vol-1", desired); answer <- err }()
@@ -76,7 +76,7 @@ func wantVolume(t *testing.T, e *ec2, size int32, kind string, iops, throughput 
 	}
 }
 
-// What is so already costs one look, no window and no change.
+// A state that is reached already takes one describe, no window and no change.
 func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		for _, desired := range []Desired{
@@ -96,9 +96,9 @@ func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-// A process that has just started does not know what another asked for a
-// moment ago, and describes the volume before it answers that the state is reached.
-func TestApply_newProcessLooksForModifications(t *testing.T) {
+// Another process may have requested a change just before a new process started. So the new
+// process describes the volume's modification before it reports that a state is reached.
+func TestApply_newProcessDescribesModifications(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, _ *Changer) {
 		e.rest, e.optimizes = 0, time.Second
 		cold := New(e, Options{})
@@ -161,15 +161,15 @@ func TestApply_afterTheWindow(t *testing.T) {
 		late := started(t.Context(), c, Desired{Throughput: 250})
 		same := started(t.Context(), c, Desired{Size: 20})
 		if err := <-late; !errors.Is(err, backend.ErrBusy) || !strings.Contains(err.Error(), "20 GiB") {
-			t.Errorf("got %v, want ErrBusy that names what is under way", err)
+			t.Errorf("got %v, want ErrBusy that names the change under way", err)
 		}
 		ok(t, first, same)
 		wantCalls(t, e, "ModifyVolume", 1)
 	})
 }
 
-// Who contradicts what is being gathered is refused at once, with what
-// the winner wants; the winner is not touched.
+// A change that contradicts the collected ones is refused at once. The error has their
+// desired state, and they are carried out.
 func TestApply_contradiction(t *testing.T) {
 	no, yes := false, true
 	for name, pair := range map[string][2]Desired{
@@ -200,8 +200,8 @@ func TestApply_contradiction(t *testing.T) {
 	}
 }
 
-// A caller that leaves before the call was sent withdraws its part. If all callers
-// have left, nothing is sent.
+// A caller that leaves before the call was sent withdraws its part. If all callers have
+// left, no call is sent.
 func TestApply_cancelledCallWithdraws(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		stays := started(t.Context(), c, Desired{Throughput: 250})
@@ -306,8 +306,8 @@ func TestApply_impossiblePartFailsAlone(t *testing.T) {
 	})
 }
 
-// What EC2 refuses nevertheless says what was done before, and the repeat
-// does the rest.
+// The error for a modification that EC2 refuses names the tags that were changed before,
+// and the repeated call carries out the rest.
 func TestApply_refusedAfterTheTags(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.refuse = func(action string) error {

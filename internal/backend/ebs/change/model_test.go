@@ -43,9 +43,8 @@ func steps() *rapid.Generator[[]step] {
 
 // Random changes with short and long timeouts, restarts, late descriptions and lost
 // answers. A change that succeeded is in effect unless a later call changes it; no
-// ModifyVolume is sent that changes nothing; in the end every last desired state is
-// in effect.
-func TestModel_whatIsAnsweredIsSo(t *testing.T) {
+// ModifyVolume without a change is sent; in the end every last desired state is in effect.
+func TestModel_successfulChangesAreInEffect(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		history := steps().Draw(rt, "steps")

@@ -114,8 +114,8 @@ func TestLatency_ofLoneCalls(t *testing.T) {
 	})
 }
 
-// A storm under EC2's default limits becomes a queue: nothing fails, hardly
-// anything is throttled, and it takes little longer than the limits demand.
+// A storm under EC2's default limits becomes a queue: no call fails, few are throttled, and
+// it takes little longer than the limits require.
 func TestThrottling_aStormIsAQueue(t *testing.T) {
 	n := 5000
 	if testing.Short() {

@@ -22,7 +22,7 @@ func broken(action string, count int) ec2emu.Fault {
 	return ec2emu.Fault{Kind: ec2emu.FaultError, Action: action, Count: count}
 }
 
-// What has no token is not sent again after a lost answer.
+// A call without a token is not sent again after a lost answer.
 func TestCreateSnapshot_isNotRepeatedAfterALostAnswer(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -56,7 +56,7 @@ func TestModifyVolume_isNotRepeatedAfterALostAnswer(t *testing.T) {
 	})
 }
 
-// Throttled calls were not executed, so they are repeated whatever they are.
+// Throttled calls were not executed, so calls of every class are repeated.
 func TestCall_throttlesAreRepeatedForEveryClass(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -135,7 +135,7 @@ func TestReads_areRepeatedUntilTheContextEnds(t *testing.T) {
 	})
 }
 
-// Whatever a call waits for, its context ends it at once.
+// The end of its context ends a call at once, during any wait.
 func TestCall_itsContextEndsItAtOnce(t *testing.T) {
 	options := bench()
 	options.Knobs.Throttling.Buckets = map[string]ec2emu.Bucket{"DeleteVolume": {Burst: 1, Refill: 0.001}}
@@ -205,7 +205,7 @@ func TestAnswers_mayBeEmpty(t *testing.T) {
 		}
 		for n, call := range calls {
 			if err := call(); err == nil {
-				t.Errorf("call %d made something of nothing", n)
+				t.Errorf("call %d made a result from an empty answer", n)
 			}
 		}
 		fine := []func() error{
@@ -237,7 +237,7 @@ func TestAnswers_mayBeEmpty(t *testing.T) {
 }
 
 // An empty list is left out of a request, and EC2 then takes it for everything.
-func TestMutations_ofNothingDoNothing(t *testing.T) {
+func TestMutations_ofEmptyListsAreNotSent(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		for _, err := range []error{
 			r.DeleteTags(r.ctx, []string{"vol-0123456789abcdef0"}, nil), // EC2 would remove all tags
@@ -269,7 +269,7 @@ func TestMutations_ofNothingDoNothing(t *testing.T) {
 			}
 		}
 		if n := r.calls(""); n != 0 {
-			t.Errorf("%d calls were made for nothing", n)
+			t.Errorf("%d calls were made with empty lists", n)
 		}
 	})
 }

@@ -80,7 +80,7 @@ func TestSentinelOf_theMessageDecidesWhereTheCodeDoesNot(t *testing.T) {
 		}
 	}
 	if got := sentinelOf("InvalidParameterValue", "Invalid value '/dev/xvdaa' for unixDevice. Attachment point /dev/xvdaa is already in use"); got != nil {
-		t.Errorf("a device name in use is %v: the next is to be tried", got)
+		t.Errorf("a device name in use is %v, so that no other name is tried", got)
 	}
 }
 

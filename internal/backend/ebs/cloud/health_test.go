@@ -86,7 +86,7 @@ func TestHealth_badCredentialsFromTheStart(t *testing.T) {
 	})
 }
 
-// Missing permissions for the check itself say that EC2 knows who asks.
+// If only the permission for the check is missing, EC2 accepts the credentials.
 func TestHealth_deniedIsNotUnhealthy(t *testing.T) {
 	options := bench()
 	options.Knobs.Auth.Denied = []string{"DescribeAvailabilityZones"}
@@ -121,7 +121,7 @@ func TestCredentials_missingOnesAreToldApart(t *testing.T) {
 	})
 }
 
-// An EC2 that cannot be reached is said to be that.
+// The error for an EC2 that cannot be reached says so.
 func TestHealth_unreachable(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		r.block(errNoHost, 1000)
@@ -132,13 +132,13 @@ func TestHealth_unreachable(t *testing.T) {
 			t.Error(err)
 		}
 		if err := r.Health(); !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "no such host") {
-			t.Errorf("%v, want what is wrong", err)
+			t.Errorf("%v, want the cause", err)
 		}
 	})
 }
 
-// A region is all that is needed to start; without one the error says so.
-func TestNew_needsARegionAndNothingElse(t *testing.T) {
+// New needs a region only; without one the error says so.
+func TestNew_needsARegionOnly(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	t.Setenv("AWS_CONFIG_FILE", "/dev/null")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
@@ -188,7 +188,7 @@ func TestNew_asksTheInstanceForTheRegion(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// Requests go where AWS_EC2_ENDPOINT says, with our name in the user agent.
+// Requests are sent to AWS_EC2_ENDPOINT, with the driver's name in the user agent.
 func TestNew_endpointAndUserAgent(t *testing.T) {
 	agents := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -222,9 +222,9 @@ func TestNew_endpointAndUserAgent(t *testing.T) {
 	}
 }
 
-// Callers who leave say nothing about EC2: those of a sidecar that ends, or of a
-// later call that wants something else.
-func TestHealth_callersWhoLeaveSayNothing(t *testing.T) {
+// Callers that leave do not make EC2 unhealthy, such as a sidecar that exits, or a call
+// that a later one supersedes.
+func TestHealth_callersThatLeaveDoNotCount(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v, i := r.volume(t, "pvc-1"), r.instance(t)
 		for range 3 * refusals {

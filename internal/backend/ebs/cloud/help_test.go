@@ -68,7 +68,7 @@ func (r *rig) block(cause error, count int) {
 	r.wire.cause, r.wire.count = cause, count
 }
 
-// empty answers everything with an element that has nothing in it.
+// empty answers every request with an empty element.
 type empty struct{}
 
 func (empty) Do(request *http.Request) (*http.Response, error) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// limits are EC2's for one action: what they let through, and what not.
+// limits are EC2's limits for an action, with the numbers of passed and refused calls.
 type limits struct {
 	mu          sync.Mutex
 	burst, rate float64
@@ -131,7 +131,7 @@ func TestPace_aBurstAfterAQuietTime(t *testing.T) {
 	})
 }
 
-// Who came first goes first, and a call that was refused does not go to the end.
+// Calls are sent in the order of their arrival, and a refused call keeps its position.
 func TestPace_isFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newPacer(PacingOptions{}), newLimits(10, 1, 0)
@@ -164,8 +164,7 @@ func TestPace_isFair(t *testing.T) {
 	})
 }
 
-// A caller that leaves takes no token from the others, and its error says what it
-// waited for.
+// A caller that leaves takes no token from the others, and its error names its wait.
 func TestPace_callersThatLeaveTakeNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newPacer(PacingOptions{}), newLimits(50, 5, 0)

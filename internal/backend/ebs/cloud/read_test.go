@@ -78,7 +78,7 @@ func TestLookups_malformedIDsAreNotFound(t *testing.T) {
 	})
 }
 
-// Names are meant literally, whatever EC2's filters make of them.
+// Names are compared literally, although EC2's filters have wildcards.
 func TestVolumesNamed_takesNamesLiterally(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		for _, name := range []string{"a*", "ab", `a\*`, "a?"} {
@@ -96,14 +96,14 @@ func TestVolumesNamed_takesNamesLiterally(t *testing.T) {
 	})
 }
 
-// lagging describes do not show what is new for 3 s, nor find it by tag for 3 more.
+// lagging describes do not show a new resource for 3 s, nor find it by tag for 3 more.
 func lagging() ec2emu.Options {
 	o := bench()
 	o.World.Knobs.Consistency = world.Consistency{Visible: world.Fixed(3 * time.Second), Tags: world.Fixed(3 * time.Second)}
 	return o
 }
 
-// What this client has just made exists, whether EC2 shows it or not.
+// A volume that this client has just created exists, although EC2 does not show it yet.
 func TestVolume_aNewVolumeThatIsNotVisibleIsWaitedFor(t *testing.T) {
 	emulated(t, lagging(), Options{}, func(t *testing.T, r *rig) {
 		v, err := r.CreateVolume(r.ctx, small("pvc-1"))
@@ -158,7 +158,7 @@ func TestVolume_aNewVolumeThatNeverAppearsIsNotFoundInTheEnd(t *testing.T) {
 	})
 }
 
-// A resource that was not found is not remembered as missing.
+// The absence of a resource is not cached.
 func TestVolume_whatAppearsLaterIsFound(t *testing.T) {
 	emulated(t, lagging(), Options{}, func(t *testing.T, r *rig) {
 		other, err := r.emu.World().CreateVolume(&world.CreateVolumeRequest{AvailabilityZone: zone, Size: ptr(int32(1))})
@@ -200,7 +200,7 @@ func TestVolume_aCallerLeavesAndTheOthersStay(t *testing.T) {
 	})
 }
 
-// What hardly changes is asked for once by however many at a time.
+// Concurrent lookups of an instance type share one call.
 func TestInstanceType_isAskedOnceByAHundred(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		workers(t, 100, 100, func(int) error {
@@ -219,7 +219,7 @@ func TestInstanceType_isAskedOnceByAHundred(t *testing.T) {
 	})
 }
 
-// What is kept gets old by itself, however often it is read.
+// Reads do not extend the lifetime of cached answers.
 func TestKept_readsDoNotExtendItsLife(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		for range 125 { // two hours and five minutes
@@ -232,10 +232,10 @@ func TestKept_readsDoNotExtendItsLife(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		if n := r.calls("DescribeInstanceTypes"); n != 3 {
-			t.Errorf("an instance type was asked for %d times in two hours, want 3", n)
+			t.Errorf("an instance type was described %d times in two hours, want 3", n)
 		}
 		if n := r.calls("DescribeAvailabilityZones"); n < 12 || n > 13 {
-			t.Errorf("the zones were asked for %d times in two hours, want every ten minutes", n)
+			t.Errorf("the zones were described %d times in two hours, want every ten minutes", n)
 		}
 	})
 }

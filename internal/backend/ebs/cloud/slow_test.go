@@ -102,8 +102,8 @@ func TestWait_oneSlowOperationDelaysNoLaterOne(t *testing.T) {
 	}
 }
 
-// Slow, stuck, abandoned and healthy waits of every kind at once: a wait lasts at
-// most one and a half guesses longer than what it waits for, whatever went before.
+// Slow, stuck, abandoned and healthy waits of every kind at once: a wait ends at most one
+// and a half guesses after its transition.
 func TestWait_isPromptAmongSlowAndStuckOnes(t *testing.T) {
 	options := bench()
 	options.Knobs.Latency = nil
@@ -123,8 +123,8 @@ func TestWait_isPromptAmongSlowAndStuckOnes(t *testing.T) {
 	}
 }
 
-// watchOne waits for something that becomes true at a time of its own, with no
-// help of the emulator: what the describe shows does not count.
+// watchOne waits for a condition that becomes true at a random time, independent of the
+// emulator's describe.
 func watchOne(t *testing.T, r *rig, random *rand.Rand) {
 	kind := kindsOfTransitions[random.IntN(len(kindsOfTransitions))]
 	needs := time.Duration(random.Int64N(int64(2 * guess(kind))))
@@ -152,6 +152,6 @@ func watchOne(t *testing.T, r *rig, random *rand.Rand) {
 		return !time.Now().Before(over), nil
 	})
 	if late := time.Since(over); late > slowest(kind) {
-		t.Errorf("%+v: what was over after %s was seen %s later: %v", e, needs, late, err)
+		t.Errorf("%+v: a transition that ended after %s was observed %s later: %v", e, needs, late, err)
 	}
 }

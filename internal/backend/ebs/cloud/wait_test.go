@@ -30,7 +30,7 @@ func TestWait_endsWithItsOwnContext(t *testing.T) {
 	})
 }
 
-// What ready says ends a wait as it is: an error state is final.
+// An error of ready ends a wait unchanged: an error state is final.
 func TestWait_readysErrorIsFinal(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -81,9 +81,8 @@ func TestClose_endsEveryWait(t *testing.T) {
 	})
 }
 
-// Every look serves all who wait, and serves more of them than one describe
-// takes by several.
-func TestWait_aThousandShareTheLooks(t *testing.T) {
+// Every poll serves all waits; more waits than one describe takes need several.
+func TestWait_aThousandSharePolls(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		workers(t, 1000, 1000, func(i int) error { _, err := r.create(r.ctx, fmt.Sprint("pvc-", i)); return err })
 		if n := r.calls("DescribeVolumes"); n > 10 {

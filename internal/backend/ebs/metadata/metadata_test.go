@@ -78,8 +78,8 @@ func TestIMDS_readsTheInstance(t *testing.T) {
 	}
 }
 
-// The number of interfaces is that of now; the rest is read once, and
-// what cannot be read again stays.
+// The number of interfaces is read each time, the rest once. If the number cannot be read,
+// the last one stays.
 func TestChain_countsInterfacesEachTime(t *testing.T) {
 	s := &service{answers: map[string]string{"/latest/dynamic/instance-identity/document": document}}
 	url := serve(t, s)
@@ -99,8 +99,8 @@ func TestChain_countsInterfacesEachTime(t *testing.T) {
 	}
 }
 
-// What does not answer is named, with the hop limit; the next source has
-// its turn.
+// The warning about a source that does not answer names it and the hop limit, and the next
+// source is asked.
 func TestChain_continuesWithTheNextSource(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers, as behind a hop limit
 	if err != nil {

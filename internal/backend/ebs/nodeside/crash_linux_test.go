@@ -49,9 +49,9 @@ func crashPoints() []crashPoint {
 	}
 }
 
-// The node process is killed on the way of a volume. The
-// next one on the same machine has the mount table, the devices and the format
-// mark to go by, and the repeated call does what is left and nothing twice.
+// The node process is killed at each step of staging a volume. The next one on the same
+// machine has the mount table, the devices and the format mark. The repeated call carries
+// out the remaining steps, and repeats none.
 func TestRecovery_ofANodeThatIsKilled(t *testing.T) {
 	if step := os.Getenv(crashVariable); step != "" {
 		doCrashStep(t, step)
@@ -99,7 +99,7 @@ func (m *machine) repeat(point crashPoint, fsType string) {
 	s.unstage(volumeA)
 }
 
-// counted is a new process on the machine, and how often it made a filesystem.
+// counted is a new process on the machine, and the number of filesystems that it made.
 func (m *machine) counted(points *failpoint.Set) (*staging, *atomic.Int64) {
 	m.t.Helper()
 	c := &makeCounter{Runner: command.NewSystem()}

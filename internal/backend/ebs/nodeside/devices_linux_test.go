@@ -157,8 +157,8 @@ func TestOpenDevice_readOnlyRefusesWrites(t *testing.T) {
 	}
 }
 
-// A disk that is mounted where this driver does not see it, as in the mount
-// namespace of another container, is not given back to be detached.
+// CloseDevice fails for a disk that is mounted in another mount namespace, such as that of
+// another container.
 func TestCloseDevice_refusesWhileTheDiskIsMountedAnywhere(t *testing.T) {
 	m := newMachine(t)
 	m.plug("nvme1n1", volumeA, 64*mebibyte)
@@ -176,7 +176,7 @@ func TestCloseDevice_refusesWhileTheDiskIsMountedAnywhere(t *testing.T) {
 	m.must(n.CloseDevice(t.Context(), volumeA))
 }
 
-// Between two looks at sysfs the disk behind a name may become another.
+// Between two reads of sysfs, a name may come to mean another disk.
 func TestOpen_noticesThatTheDiskBecameAnother(t *testing.T) {
 	m := newMachine(t)
 	disk := m.plug("nvme1n1", volumeA, mebibyte)

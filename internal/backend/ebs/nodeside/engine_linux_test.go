@@ -54,8 +54,7 @@ func (s *staging) wantFile(name, want string) {
 	}
 }
 
-// The whole way of a volume on a node, and once more after it was attached
-// under another name.
+// All steps of a volume on a node, and again after it was attached under another name.
 func TestEngine_stagesGrowsAndUnstagesAVolume(t *testing.T) {
 	m := newMachine(t)
 	disk := m.plug("nvme1n1", volumeA, 64*mebibyte)
@@ -75,9 +74,8 @@ func TestEngine_stagesGrowsAndUnstagesAVolume(t *testing.T) {
 	s.unstage(volumeA)
 }
 
-// Format options come with the volume; ext3 is known from ext4 though the kernel
-// serves both.
-// What is staged as ext3 is not staged as ext4.
+// Format options are in the volume context. ext3 is distinguished from ext4, although the
+// kernel mounts both with one driver: a volume with ext3 is not staged as ext4.
 func TestEngine_formatsAsTheVolumeContextSays(t *testing.T) {
 	m := newMachine(t)
 	m.plug("nvme1n1", volumeA, 64*mebibyte)

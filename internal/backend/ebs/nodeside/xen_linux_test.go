@@ -37,8 +37,8 @@ func TestOpenDevice_findsTheDiskOfXenByItsSlot(t *testing.T) {
 		}
 		m.must(device.Release())
 	}
-	// Without the name of the attachment, as in Unstage, it is known by then;
-	// another process knows it, too.
+	// Later requests lack the name of the attachment, as in NodeUnstageVolume. The record
+	// identifies the disk then, also in another process.
 	for _, node := range []*Node{n, m.node()} {
 		devices, err := node.Devices(t.Context(), volumeA)
 		if err != nil || len(devices) != 1 || devices[0].Number != right.loop.Number {

@@ -59,7 +59,7 @@ func (i *instance) Statistics(id string) (Page, error) {
 	}, failure
 }
 
-// times is how often each volume was asked.
+// times is the number of requests to each volume.
 func (i *instance) times() map[string]int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -73,7 +73,7 @@ func (i *instance) mend() {
 	i.failures, i.hangs = nil, nil
 }
 
-// plant is a collector over an instance, and what it logs.
+// plant is a collector for an instance, and its log.
 func plant(i *instance) (*Collector, *bytes.Buffer) {
 	log := &bytes.Buffer{}
 	return New(Options{Source: i, Logger: slog.New(slog.NewTextHandler(log, nil))}), log
@@ -149,7 +149,7 @@ func TestCollector_leavesOutAVolumeThatRefuses(t *testing.T) {
 		i.mend()
 		time.Sleep(pause)
 		if page := values(t, c); !strings.Contains(page, volumeB) {
-			t.Error("a volume that answers again is still left out")
+			t.Error("the metrics still lack a volume that answers again")
 		}
 	})
 }
@@ -177,7 +177,7 @@ func TestCollector_doesNotWaitForADiskThatHangs(t *testing.T) {
 		close(hang)
 		synctest.Wait()
 		if page := values(t, c); !strings.Contains(page, volumeA) {
-			t.Error("a disk that hangs no more is still left out")
+			t.Error("the metrics still lack a disk that hangs no more")
 		}
 	})
 }
@@ -228,7 +228,7 @@ func TestCollector_oneAnswerServesScrapesAtTheSameTime(t *testing.T) {
 	})
 }
 
-func TestCollector_reportsNothingOfAnUnknownInstance(t *testing.T) {
+func TestCollector_hasNoMetricsOfAnUnknownInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &instance{volumes: []string{volumeA}, unknown: errors.New("no answer")}
 		c, log := plant(i)

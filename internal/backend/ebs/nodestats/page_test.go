@@ -18,7 +18,7 @@ type field struct {
 	value uint64
 }
 
-// page writes one by the table of the EBS user guide, with offsets of its own.
+// page makes a page by the table of the EBS user guide, with its own offsets.
 func page(fields ...field) []byte {
 	data := make([]byte, 4096)
 	for _, f := range append([]field{{0, 4, 0x3C23B510}}, fields...) {

@@ -6,9 +6,8 @@ import (
 	"text/template"
 )
 
-// What is evaluated here comes out as text/template has it, for the functions
-// that are its own.
-func TestTemplates_sayWhatTextTemplateSays(t *testing.T) {
+// The result is that of text/template, for the functions that it has.
+func TestTemplates_equalTextTemplate(t *testing.T) {
 	fields := map[string]string{"PVCName": "data-0", "PVCNamespace": "shop", "PVName": ""}
 	for _, text := range []string{
 		`{{ .PVCName }}`, `a {{- .PVCName -}} b`, `{{ "x" }}{{ 3 }}{{ 2.5 }}{{ true }}`, `{{/* nothing */}}`,
@@ -47,7 +46,7 @@ func TestTemplates_refuseWhatCannotBeComputed(t *testing.T) {
 			_, err = v.execute(map[string]string{"PVCName": "data-0", "PVName": "pvc-1"})
 		}
 		if err == nil {
-			t.Errorf("%s was filled in", text)
+			t.Errorf("%s was evaluated", text)
 		}
 	}
 }

@@ -180,8 +180,8 @@ func TestVolume_refusesMoreTagsThanEC2Takes(t *testing.T) {
 	}
 }
 
-// Whatever a template says, making its tag ends, and what comes out is a tag
-// that EC2 takes or an error that says it is invalid.
+// The evaluation of any template ends, and results in a tag that EC2 accepts or in
+// ErrInvalid.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range []string{"k={{ .PVCName }}", "k={{ .PVName | field \"-\" 1 }}", "={{", "k={{ printf \"%9999d\" 1 }}", "k={{ with $x := .PVCName }}{{ $x }}{{ end }}", "k={{ slice .PVName 1 2 }}"} {
 		f.Add(seed)

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Nothing is capped; what is outside its interval is refused, and the
-// message says which field, which value and what is allowed.
+// A value outside its interval is rejected and not reduced to a limit. The message has the
+// field, the value and the interval.
 func TestCheck_saysWhatIsAllowed(t *testing.T) {
 	for name, c := range map[string]struct {
 		give Spec
@@ -95,8 +95,7 @@ func TestCheckChange_refusesWhatEC2CannotDo(t *testing.T) {
 	}
 }
 
-// What is accepted stays accepted when the volume grows: an expansion alone
-// never breaks a ratio.
+// A valid volume stays valid when it grows: an expansion alone never violates a ratio.
 func TestCheck_growthBreaksNoRatio(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := Spec{
