@@ -8,7 +8,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -42,7 +41,7 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 		return err
 	}
 	err = c.saveAttached(ctx, va, publishContext)
-	if errors.Is(err, errGone) {
+	if errors.Is(err, cluster.ErrGone) {
 		// A user removed the object and its finalizer while the driver published
 		// the volume. No other record of the publication exists.
 		return c.callUnpublish(ctx, va, written)
@@ -149,7 +148,8 @@ func (c *Controller) recordIntent(ctx context.Context, va *storagev1.VolumeAttac
 		}
 	}
 	// The patch names a version of the object that is not being deleted.
-	if _, err := c.patchAttachment(ctx, va, types.MergePatchType, cluster.MergePatch(desired.patch(va, c.finalizer))); err != nil {
+	api := c.env.Core.StorageV1().VolumeAttachments()
+	if _, err := c.attachments.Merge(ctx, api, va, desired.patch(va, c.finalizer)); err != nil {
 		return fmt.Errorf("record the intent in the VolumeAttachment: %w", err)
 	}
 	return nil

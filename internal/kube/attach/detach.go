@@ -8,7 +8,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -106,9 +105,8 @@ func (c *Controller) callUnpublish(ctx context.Context, va *storagev1.VolumeAtta
 func (c *Controller) release(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	current := va
 	if ops := cluster.RemoveFinalizers(va, c.finalizer); ops != nil {
-		ops = append([]cluster.Op{cluster.Test(va.UID, "metadata", "uid")}, ops...)
-		written, err := c.patchAttachment(ctx, va, types.JSONPatchType, cluster.JSONPatch(ops...))
-		if errors.Is(err, errGone) {
+		written, err := c.attachments.Patch(ctx, c.env.Core.StorageV1().VolumeAttachments(), va, ops...)
+		if errors.Is(err, cluster.ErrGone) {
 			return nil
 		}
 		if err != nil {
@@ -120,7 +118,7 @@ func (c *Controller) release(ctx context.Context, va *storagev1.VolumeAttachment
 		return nil
 	}
 	err := c.patchStatus(ctx, current, map[string]any{"attached": false, "attachmentMetadata": nil, detachError: nil})
-	if errors.Is(err, errGone) {
+	if errors.Is(err, cluster.ErrGone) {
 		return nil
 	}
 	return err

@@ -74,7 +74,7 @@ func (r intent) patch(va *storagev1.VolumeAttachment, finalizer string) map[stri
 			annotations[key] = nil
 		}
 	}
-	metadata := map[string]any{"uid": va.UID, "resourceVersion": va.ResourceVersion, "annotations": annotations}
+	metadata := map[string]any{"resourceVersion": va.ResourceVersion, "annotations": annotations}
 	if !slices.Contains(va.Finalizers, finalizer) {
 		metadata["finalizers"] = append(slices.Clone(va.Finalizers), finalizer)
 	}

@@ -2,13 +2,12 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -39,7 +38,7 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 		return nil
 	}
 	err := c.patchVolume(ctx, pv, cluster.RemoveFinalizers(pv, c.finalizer))
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !errors.Is(err, cluster.ErrGone) {
 		return fmt.Errorf("remove the finalizer of PersistentVolume %s: %w", name, err)
 	}
 	return nil
@@ -57,8 +56,8 @@ func (c *Controller) recordHandle(
 			continue
 		}
 		what.handle, what.secret = pv.Spec.CSI.VolumeHandle, pv.Spec.CSI.ControllerPublishSecretRef
-		patch := cluster.MergePatch(what.patch(va, c.finalizer))
-		if _, err := c.patchAttachment(ctx, va, types.MergePatchType, patch); err != nil {
+		api := c.env.Core.StorageV1().VolumeAttachments()
+		if _, err := c.attachments.Merge(ctx, api, va, what.patch(va, c.finalizer)); err != nil {
 			return fmt.Errorf("record the volume handle in VolumeAttachment %s: %w", va.Name, err)
 		}
 	}

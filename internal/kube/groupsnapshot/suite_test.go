@@ -24,7 +24,7 @@ func suite() *contenttest.Suite[object] {
 	return &contenttest.Suite[object]{
 		Traits: traits(), New: New, View: kind{}.View,
 		Kind: func(env *cluster.Env) content.Kind[object] { return kind{env, env.Set.GroupClasses()} },
-		API: func(c *apiserver.Cluster) content.API[object] {
+		API: func(c *apiserver.Cluster) cluster.Client[object] {
 			return c.Snapshots.GroupsnapshotV1().VolumeGroupSnapshotContents()
 		},
 		List: func(ctx context.Context, c *apiserver.Cluster) (all []object, err error) {

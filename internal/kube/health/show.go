@@ -2,12 +2,12 @@ package health
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
@@ -22,10 +22,10 @@ func (c *Controller) show(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if c.dropped {
 		return // the first write of this poll was dropped
 	}
-	answer, err := c.env.Core.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name,
-		types.MergePatchType, patch(claim, wanted, time.Now()), metav1.PatchOptions{}, "status")
+	answer, err := c.claims.Merge(ctx, c.env.Core.CoreV1().PersistentVolumeClaims(claim.Namespace), claim,
+		change(claim, wanted, time.Now()), "status")
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case errors.Is(err, cluster.ErrGone), apierrors.IsConflict(err):
 		return // the claim was deleted, or replaced by another of its name
 	case err != nil:
 		if !ended(ctx, err) {
@@ -34,7 +34,6 @@ func (c *Controller) show(ctx context.Context, claim *corev1.PersistentVolumeCla
 		}
 		return
 	}
-	c.claims.Wrote(answer)
 	if len(wanted) > 0 && len(conditionsIn(answer)) == 0 {
 		c.dropped = true
 		c.log.InfoContext(ctx, "the API server drops pvc.status.healthStatus: "+
@@ -46,21 +45,18 @@ func (c *Controller) show(ctx context.Context, claim *corev1.PersistentVolumeCla
 		"claim", cluster.KeyOf(claim), "volume", claim.Spec.VolumeName, "conditions", describe(wanted))
 }
 
-// patch replaces all conditions regardless of the claim's resourceVersion: only the
+// change replaces all conditions regardless of the claim's resourceVersion: only the
 // health monitor writes them. The UID guards a new claim of the same name. The time
 // changes with the set of (status, reason), not with a message.
-func patch(claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCondition, now time.Time) []byte {
+func change(claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCondition, now time.Time) map[string]any {
 	since := metav1.NewTime(now)
 	if have := claim.Status.HealthStatus; have != nil && !have.LastTransitionTime.IsZero() && sameSet(have.HealthConditions, wanted, sameKey) {
 		since = have.LastTransitionTime
 	}
-	return cluster.MergePatch(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID},
-		"status": map[string]any{"healthStatus": map[string]any{
-			// A nil list becomes null, which removes all conditions.
-			"healthConditions": wanted, "lastTransitionTime": since,
-		}},
-	})
+	return map[string]any{"status": map[string]any{"healthStatus": map[string]any{
+		// A nil list becomes null, which removes all conditions.
+		"healthConditions": wanted, "lastTransitionTime": since,
+	}}}
 }
 
 func describe(conditions []corev1.VolumeHealthCondition) []string {

@@ -194,13 +194,13 @@ func (c *Controller) again(ctx context.Context, key string, step func(context.Co
 		}
 		after, err := step(ctx, s)
 		switch {
-		case errors.Is(err, errGone):
+		case errors.Is(err, cluster.ErrGone):
 			return 0, nil
-		case !errors.Is(err, errChanged) || attempt == conflictRetries:
+		case !errors.Is(err, cluster.ErrChanged) || attempt == conflictRetries:
 			return after, err
 		}
 		if _, err := c.refresh(ctx, s.claim); err != nil {
-			return 0, unless(errGone, err)
+			return 0, unless(cluster.ErrGone, err)
 		}
 	}
 }

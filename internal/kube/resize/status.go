@@ -7,22 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-var (
-	// errChanged: the claim has changed since the decision.
-	errChanged = errors.New("the claim changed meanwhile")
-	// errGone: the claim does not exist any more.
-	errGone = errors.New("the claim is gone")
-)
-
-// begin writes the intent to the claim's status. It returns errChanged if the claim has
+// begin writes the intent to the claim's status. It returns cluster.ErrChanged if the claim has
 // changed since the decision.
 func (c *Controller) begin(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) (subject, error) {
 	after := s.claim.DeepCopy()
@@ -36,7 +27,7 @@ func (c *Controller) begin(ctx context.Context, s subject, write func(*corev1.Pe
 func (c *Controller) record(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) error {
 	for attempt := 0; ; attempt++ {
 		_, err := c.begin(ctx, s, write)
-		if !errors.Is(err, errChanged) || attempt == conflictRetries {
+		if !errors.Is(err, cluster.ErrChanged) || attempt == conflictRetries {
 			return err
 		}
 		if s.claim, err = c.refresh(ctx, s.claim); err != nil {
@@ -45,17 +36,9 @@ func (c *Controller) record(ctx context.Context, s subject, write func(*corev1.P
 	}
 }
 
-// refresh reads the live claim; errGone if there is none, or another one of its name.
+// refresh reads the live claim.
 func (c *Controller) refresh(ctx context.Context, old *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	live, err := c.env.Core.CoreV1().PersistentVolumeClaims(old.Namespace).Get(ctx, old.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && live.UID != old.UID {
-		return nil, errGone
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the claim: %w", err)
-	}
-	c.claims.Wrote(live)
-	return live, nil
+	return c.claims.Live(ctx, c.env.Core.CoreV1().PersistentVolumeClaims(old.Namespace), old)
 }
 
 // patchClaim writes the difference, if there is one, guarded by the resourceVersion of
@@ -68,19 +51,12 @@ func (c *Controller) patchClaim(ctx context.Context, before, after *corev1.Persi
 	if len(metadata)+len(status) == 0 {
 		return before, nil
 	}
-	metadata["resourceVersion"], metadata["uid"] = before.ResourceVersion, before.UID
-	patch := cluster.MergePatch(map[string]any{"metadata": metadata, "status": status})
-	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(before.Namespace).
-		Patch(ctx, before.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, errGone
-	case apierrors.IsConflict(err):
-		return nil, errors.Join(errChanged, err)
-	case err != nil:
+	metadata["resourceVersion"] = before.ResourceVersion
+	written, err := c.claims.Merge(ctx, c.env.Core.CoreV1().PersistentVolumeClaims(before.Namespace), before,
+		map[string]any{"metadata": metadata, "status": status}, "status")
+	if err != nil {
 		return nil, fmt.Errorf("write the status of the claim: %w", err)
 	}
-	c.claims.Wrote(written)
 	return written, nil
 }
 
@@ -133,20 +109,12 @@ func orNull[T ~string](value T) any {
 	return value
 }
 
-// patchVolume merges into the PersistentVolume with this UID.
+// patchVolume merges into the PersistentVolume.
 func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) error {
-	metadata, ok := change["metadata"].(map[string]any)
-	if !ok {
-		metadata = map[string]any{}
-		change["metadata"] = metadata
-	}
-	metadata["uid"] = volume.UID
-	written, err := c.env.Core.CoreV1().PersistentVolumes().
-		Patch(ctx, volume.Name, types.MergePatchType, cluster.MergePatch(change), metav1.PatchOptions{})
+	_, err := c.volumes.Merge(ctx, c.env.Core.CoreV1().PersistentVolumes(), volume, change)
 	if err != nil {
 		return fmt.Errorf("write PersistentVolume %s: %w", volume.Name, err)
 	}
-	c.volumes.Wrote(written)
 	return nil
 }
 

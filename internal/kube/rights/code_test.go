@@ -167,13 +167,15 @@ func (r reader) keep(n ast.Node) bool {
 // rightsOf returns the rights that a call needs.
 func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	receiver, method := selected(call.Fun)
-	_, name := selected(receiver)
+	if right, ok := r.ofStore(call); ok {
+		return []Right{right}
+	}
 	if kind, ok := followed(call); ok {
 		list, watch := kind, kind
 		list.Verb, watch.Verb = "list", "watch"
 		return []Right{list, watch}
 	}
-	if name == "Set" {
+	if _, name := selected(receiver); name == "Set" {
 		cached, known := accessors()[method]
 		if !known {
 			return nil
@@ -182,13 +184,7 @@ func (r reader) rightsOf(call *ast.CallExpr) []Right {
 		list.Verb, watch.Verb = "list", "watch"
 		return []Right{list, watch}
 	}
-	if ident, ok := receiver.(*ast.Ident); ok {
-		name = ident.Name
-	}
-	right, found := kindOf(receiver)
-	if !found {
-		right, found = r.clients[name]
-	}
+	right, found := r.client(receiver)
 	if !found || len(call.Args) == 0 || !slices.Contains([]string{"Get", "List", "Watch", "Create", "Update", "UpdateStatus", "Patch", "Delete"}, method) {
 		return nil
 	}
@@ -196,13 +192,48 @@ func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	if method == "UpdateStatus" {
 		right.Verb, right.Subresource = "update", "status"
 	}
-	if last, ok := call.Args[len(call.Args)-1].(*ast.BasicLit); ok && method == "Patch" {
-		right.Subresource = strings.Trim(last.Value, `"`)
+	if method == "Patch" {
+		right.Subresource = lastWord(call)
 	}
 	if slices.Contains(ownKinds(), right.Resource) && !slices.Contains(Optional(), right) {
 		right.In = Own
 	}
 	return []Right{right}
+}
+
+// client returns the kind of a client, or of the variable or field that has it.
+func (r reader) client(e ast.Expr) (Right, bool) {
+	if kind, ok := kindOf(e); ok {
+		return kind, true
+	}
+	_, name := selected(e)
+	if ident, ok := e.(*ast.Ident); ok {
+		name = ident.Name
+	}
+	kind, ok := r.clients[name]
+	return kind, ok
+}
+
+// ofStore returns the right of a call such as store.Merge(ctx, client, object, …) of a
+// cluster.Store.
+func (r reader) ofStore(call *ast.CallExpr) (Right, bool) {
+	_, method := selected(call.Fun)
+	verb, ok := map[string]string{"Patch": "patch", "Merge": "patch", "Live": "get", "Retry": "get"}[method]
+	if !ok || len(call.Args) < 3 {
+		return Right{}, false
+	}
+	right, found := r.client(call.Args[1])
+	right.Verb, right.Subresource = verb, lastWord(call)
+	return right, found
+}
+
+// lastWord returns the last argument of a call if it is a string literal.
+func lastWord(call *ast.CallExpr) string {
+	last, ok := call.Args[len(call.Args)-1].(*ast.BasicLit)
+	if !ok {
+		return ""
+	}
+	return strings.Trim(last.Value, `"`)
 }
 
 // followed is the kind in a call such as follow.Objects(ctx, c.CoreV1().Nodes(), …).

@@ -25,7 +25,7 @@ func suite() *contenttest.Suite[object] {
 	return &contenttest.Suite[object]{
 		Traits: traits(), New: New, View: kind{}.View,
 		Kind: func(env *cluster.Env) content.Kind[object] { return kind{env, env.Set.SnapshotClasses()} },
-		API: func(c *apiserver.Cluster) content.API[object] {
+		API: func(c *apiserver.Cluster) cluster.Client[object] {
 			return c.Snapshots.SnapshotV1().VolumeSnapshotContents()
 		},
 		List: func(ctx context.Context, c *apiserver.Cluster) (all []object, err error) {

@@ -38,7 +38,7 @@ type Controller[T cluster.Object] struct {
 }
 
 // New returns a controller. Nothing is written or called before Run.
-func New[T cluster.Object](env *cluster.Env, t Traits, kind Kind[T], store *cluster.Store[T], api API[T], o Options) *Controller[T] {
+func New[T cluster.Object](env *cluster.Env, t Traits, kind Kind[T], store *cluster.Store[T], api cluster.Client[T], o Options) *Controller[T] {
 	if o.Poll == (Poll{}) {
 		o.Poll = DefaultPoll()
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
 // Poll limits the interval at which the controller polls the driver until a snapshot is
@@ -40,9 +42,9 @@ const catchUp = 20 * time.Millisecond
 // a deleted content is not requeued.
 func Outcome(err error, after time.Duration) (time.Duration, error) {
 	switch {
-	case errors.Is(err, ErrGone):
+	case errors.Is(err, cluster.ErrGone):
 		return 0, nil
-	case errors.Is(err, ErrChanged):
+	case errors.Is(err, cluster.ErrChanged):
 		return Soon, nil
 	case errors.Is(err, errBehind):
 		return catchUp, nil

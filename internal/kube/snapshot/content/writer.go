@@ -9,57 +9,24 @@ import (
 	"fmt"
 	"maps"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-var (
-	// ErrChanged: the content has changed since the write was prepared. The next try
-	// begins with its new state, so it is not shown to users.
-	ErrChanged = errors.New("the content has changed meanwhile")
-	// ErrGone: the content does not exist any more.
-	ErrGone = errors.New("the content is gone")
-	// errBehind: the cache of contents has not reached the content's version.
-	errBehind = errors.New("the cache of contents is older than the content")
-)
-
-// attempts is how often a write is repeated from the content's new state when
-// another client has written at the same time.
-const attempts = 5
-
-// API is what the typed client of a content offers.
-type API[T any] interface {
-	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
-	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (T, error)
-}
+// errBehind: the cache of contents has not reached the content's version.
+var errBehind = errors.New("the cache of contents is older than the content")
 
 // Writer writes contents of one kind. Every write is guarded: the API server rejects it
 // if the content has changed since the write was prepared.
 type Writer[T cluster.Object] struct {
 	Kind     string
 	Keys     claim.SnapshotKeys
-	API      API[T]
+	API      cluster.Client[T]
 	Store    *cluster.Store[T]
 	Recorder record.EventRecorder
-}
-
-// Live reads a content from the API server, for steps that a stale cache must
-// not decide. Another object of the same name is not the content.
-func (w *Writer[T]) Live(ctx context.Context, object T) (T, error) {
-	live, err := w.API.Get(ctx, object.GetName(), metav1.GetOptions{})
-	if err != nil {
-		return object, w.explain("read", object, err)
-	}
-	w.Store.Wrote(live)
-	if live.GetUID() != object.GetUID() {
-		return object, fmt.Errorf("%s %s: %w: it was created again", w.Kind, object.GetName(), ErrChanged)
-	}
-	return live, nil
 }
 
 // Marked reports whether the driver may have received the request for the snapshot,
@@ -71,10 +38,12 @@ func (w *Writer[T]) Marked(object T) bool {
 
 // Mark records the request before the driver receives it, and adds the finalizer that
 // keeps the content meanwhile. It applies desired to the content's state in the API
-// server, not in the cache, and returns ErrChanged if desired is false. repeated reports
-// that the content was marked before: the driver may have received the request that the
-// content has (Frozen).
-func (w *Writer[T]) Mark(ctx context.Context, object T, request Request, desired func(T) bool) (marked T, repeated bool, err error) {
+// server, not in the cache, and returns cluster.ErrChanged if desired is false. repeated
+// reports that the content was marked before: the driver may have received the request that
+// the content has (Frozen).
+func (w *Writer[T]) Mark(
+	ctx context.Context, object T, request Request, desired func(T) bool,
+) (marked T, repeated bool, err error) {
 	if w.Marked(object) {
 		live, err := w.Recheck(ctx, object, desired)
 		if err != nil || w.Marked(live) {
@@ -90,16 +59,16 @@ func (w *Writer[T]) Mark(ctx context.Context, object T, request Request, desired
 		if repeated = w.Marked(object); repeated {
 			return object, nil
 		}
-		return w.patch(ctx, object, w.markOps(object, text))
+		return w.Store.Patch(ctx, w.API, object, w.markOps(object, text)...)
 	})
 	return marked, repeated, err
 }
 
-// Recheck is Live for a content that must still be in a state.
+// Recheck reads a content from the API server, where it must still be in a state.
 func (w *Writer[T]) Recheck(ctx context.Context, object T, desired func(T) bool) (T, error) {
-	live, err := w.Live(ctx, object)
+	live, err := w.Store.Live(ctx, w.API, object)
 	if err == nil && !desired(live) {
-		err = fmt.Errorf("%s %s: %w", w.Kind, object.GetName(), ErrChanged)
+		err = fmt.Errorf("%s %s: %w", w.Kind, object.GetName(), cluster.ErrChanged)
 	}
 	return live, err
 }
@@ -136,7 +105,7 @@ func (w *Writer[T]) Unmark(ctx context.Context, object T) (T, error) {
 	key := []string{"metadata", "annotations", w.Keys.BeingCreated}
 	return w.write(ctx, object, w.Marked, func(object T) (T, error) {
 		value := object.GetAnnotations()[w.Keys.BeingCreated]
-		return w.patch(ctx, object, []cluster.Op{sameObject(object), cluster.Test(value, key...), cluster.Remove(key...)})
+		return w.Store.Patch(ctx, w.API, object, cluster.Test(value, key...), cluster.Remove(key...))
 	})
 }
 
@@ -148,9 +117,9 @@ func (w *Writer[T]) Release(ctx context.Context, object T) error {
 		return nil
 	}
 	_, err := w.write(ctx, object, never, func(object T) (T, error) {
-		return w.patch(ctx, object, append([]cluster.Op{sameObject(object)}, ops...))
+		return w.Store.Patch(ctx, w.API, object, ops...)
 	})
-	if errors.Is(err, ErrGone) {
+	if errors.Is(err, cluster.ErrGone) {
 		return nil
 	}
 	return err
@@ -159,14 +128,6 @@ func (w *Writer[T]) Release(ctx context.Context, object T) error {
 // never: after a change by another client, the next step is decided again.
 func never[T any](T) bool { return false }
 
-func sameObject(object metav1.Object) cluster.Op {
-	return cluster.Test(object.GetUID(), "metadata", "uid")
-}
-
-func (w *Writer[T]) patch(ctx context.Context, object T, ops []cluster.Op) (T, error) {
-	return w.API.Patch(ctx, object.GetName(), types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
-}
-
 // Status merges into the status of a content while still is true. It does not write if
 // the status would not change.
 func (w *Writer[T]) Status(ctx context.Context, object T, still func(T) bool, status map[string]any) (T, error) {
@@ -174,51 +135,23 @@ func (w *Writer[T]) Status(ctx context.Context, object T, still func(T) bool, st
 		return object, nil
 	}
 	return w.write(ctx, object, still, func(object T) (T, error) {
-		patch := cluster.MergePatch(map[string]any{
-			"metadata": map[string]any{"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion()},
-			"status":   status,
-		})
-		return w.API.Patch(ctx, object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		return w.Store.Merge(ctx, w.API, object, map[string]any{
+			"metadata": map[string]any{"resourceVersion": object.GetResourceVersion()}, "status": status,
+		}, "status")
 	})
 }
 
-// write makes a guarded write. It repeats the write from the content's new state if
-// another client has written at the same time and the content still needs it. It returns the content as it is now, with ErrChanged if it is not.
+// write makes a write and repeats it while a content that has changed still needs it.
 func (w *Writer[T]) write(ctx context.Context, object T, still func(T) bool, attempt func(T) (T, error)) (T, error) {
-	for try := 1; ; try++ {
-		written, err := attempt(object)
-		if err == nil {
-			w.Store.Wrote(written)
-			return written, nil
-		}
-		// A guard that fails is a conflict in a merge patch, and invalid in a JSON
-		// patch; but so is a content that the API server refuses for good.
-		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
-			return object, w.explain("write", object, err)
-		}
-		live, gone := w.Live(ctx, object)
-		switch {
-		case gone != nil:
-			return object, gone
-		case live.GetResourceVersion() == object.GetResourceVersion():
-			return object, w.explain("write", object, err)
-		case try == attempts || !still(live):
-			return live, fmt.Errorf("write %s %s: %w", w.Kind, object.GetName(), ErrChanged)
-		}
-		object = live
+	written, err := w.Store.Retry(ctx, w.API, object, still, attempt)
+	if err != nil {
+		err = fmt.Errorf("write %s %s: %w", w.Kind, object.GetName(), err)
 	}
-}
-
-// explain names the content in an error of the API server.
-func (w *Writer[T]) explain(step string, object T, err error) error {
-	if apierrors.IsNotFound(err) {
-		err = ErrGone
-	}
-	return fmt.Errorf("%s %s %s: %w", step, w.Kind, object.GetName(), err)
+	return written, err
 }
 
 // Transient reports whether an error concerns no user: the content has changed or does
 // not exist any more, or the cache is behind, and the next step is decided again.
 func Transient(err error) bool {
-	return errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) || errors.Is(err, errBehind)
+	return errors.Is(err, cluster.ErrChanged) || errors.Is(err, cluster.ErrGone) || errors.Is(err, errBehind)
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
-	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -197,7 +197,7 @@ func (s *Suite[T]) staleCacheCreatesNothing(t *testing.T) {
 			s.Unfinalized(gone)
 			f.Put(gone)
 			f.Delete(gone)
-			if _, err := controller.Do(f.Context(), stale); !errors.Is(err, content.ErrGone) {
+			if _, err := controller.Do(f.Context(), stale); !errors.Is(err, cluster.ErrGone) {
 				t.Errorf("got %v; want that the content is gone", err)
 			}
 			f.calledNever()

@@ -33,7 +33,7 @@ type Suite[T cluster.Object] struct {
 	View   func(T) content.View
 	Kind   func(*cluster.Env) content.Kind[T]
 	List   func(context.Context, *apiserver.Cluster) ([]T, error)
-	API    func(*apiserver.Cluster) content.API[T]
+	API    func(*apiserver.Cluster) cluster.Client[T]
 
 	// Bare returns a content with metadata and a source, but without Fields.
 	Bare func(metav1.ObjectMeta) T
