@@ -20,10 +20,10 @@ type making[T any] interface {
 // begin takes the lock of a new entry and makes the intent durable. It continues an
 // interrupted call with the same arguments, and first removes the entry of one with
 // other arguments. A call that fails leaves the entry unresolved.
-func begin[T making[T]](p *Pool, entry, file string, desired T) (*entryLock, T, error) {
-	lock, record, err := beginOnce(p, entry, file, desired)
+func begin[T making[T]](ctx context.Context, p *Pool, entry, file string, desired T) (*entryLock, T, error) {
+	lock, record, err := beginOnce(ctx, p, entry, file, desired)
 	if errors.Is(err, errReplaced) {
-		lock, record, err = beginOnce(p, entry, file, desired)
+		lock, record, err = beginOnce(ctx, p, entry, file, desired)
 	}
 	if err != nil && !errors.Is(err, backend.ErrBusy) {
 		p.leaveUnresolved(entry, err)
@@ -34,9 +34,9 @@ func begin[T making[T]](p *Pool, entry, file string, desired T) (*entryLock, T, 
 // errReplaced: another call's entry was removed; begin again.
 var errReplaced = fmt.Errorf("%w: the entry was just removed", backend.ErrBusy)
 
-func beginOnce[T making[T]](p *Pool, entry, file string, desired T) (*entryLock, T, error) {
+func beginOnce[T making[T]](ctx context.Context, p *Pool, entry, file string, desired T) (*entryLock, T, error) {
 	var none T
-	lock, err := p.lockNew(entry)
+	lock, err := p.lockNew(ctx, entry)
 	if err != nil {
 		return nil, none, err
 	}

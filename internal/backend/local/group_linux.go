@@ -97,7 +97,7 @@ func (p *Pool) makeGroup(ctx context.Context, desired groupRecord) (groupRecord,
 		return groupRecord{}, err
 	}
 	defer p.releaseUnlessUnresolved(entry)
-	lock, record, err := begin(p, entry, groupFile, desired)
+	lock, record, err := begin(ctx, p, entry, groupFile, desired)
 	if err != nil {
 		return record, err
 	}
@@ -213,7 +213,7 @@ func (p *Pool) beginMember(ctx context.Context, m *member) error {
 		return err
 	}
 	p.unresolved.remove(entry) // replaced now, or undone with the group
-	lock, _, err := begin(p, entry, snapshotFile, m.record)
+	lock, _, err := begin(ctx, p, entry, snapshotFile, m.record)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/durable"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
@@ -291,6 +292,8 @@ func TestPool_waitsForAShortLock(t *testing.T) {
 	must(t, err)
 	group, err := pool.CreateGroup(t.Context(), backend.GroupSnapshotSpec{Name: "three", SourceIDs: []string{volume.ID}})
 	must(t, err)
+	begun := volumePath(idOf(volumePrefix, "begun"))
+	must(t, durable.Mkdir(pool.root, begun, directoryMode))
 	for entry, call := range map[string]func() error{
 		volumePath(volume.ID): func() error {
 			_, err := pool.Expand(t.Context(), volume, 16*mebibyte)
@@ -298,6 +301,10 @@ func TestPool_waitsForAShortLock(t *testing.T) {
 		},
 		snapshotPath(snapshot.ID):           func() error { return pool.DeleteSnapshot(t.Context(), snapshot.ID) },
 		snapshotPath(group.Snapshots[0].ID): func() error { return pool.DeleteGroup(t.Context(), group.ID) },
+		begun: func() error {
+			_, err := pool.CreateVolume(t.Context(), spec("begun", 8*mebibyte))
+			return err
+		},
 	} {
 		lock, err := pool.tryLock(entry, unix.LOCK_SH)
 		must(t, err)

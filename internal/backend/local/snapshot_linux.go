@@ -131,7 +131,7 @@ func (p *Pool) makeSnapshot(ctx context.Context, desired snapshotRecord) (snapsh
 		return snapshotRecord{}, err
 	}
 	defer p.releaseUnlessUnresolved(entry)
-	lock, record, err := begin(p, entry, snapshotFile, desired)
+	lock, record, err := begin(ctx, p, entry, snapshotFile, desired)
 	if err != nil {
 		return record, err
 	}

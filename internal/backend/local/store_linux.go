@@ -107,14 +107,16 @@ func (p *Pool) awaitLock(ctx context.Context, entry string, how int) (*entryLock
 }
 
 // lockNew creates the directory of an entry if it does not exist, and locks it. It
-// retries both if the removal of an abandoned entry deleted the directory in between.
-func (p *Pool) lockNew(entry string) (*entryLock, error) {
+// retries both if the removal of an abandoned entry deleted the directory in between,
+// and waits as awaitLock does: another creation without room locks every new directory
+// while it searches for abandoned entries.
+func (p *Pool) lockNew(ctx context.Context, entry string) (*entryLock, error) {
 	const tries = 10
 	for try := 0; ; try++ {
 		if err := durable.Mkdir(p.root, entry, directoryMode); err != nil {
 			return nil, err
 		}
-		lock, err := p.tryLock(entry, unix.LOCK_EX)
+		lock, err := p.awaitLock(ctx, entry, unix.LOCK_EX)
 		if !errors.Is(err, backend.ErrNotFound) || try == tries {
 			return lock, err
 		}

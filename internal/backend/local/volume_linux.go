@@ -147,7 +147,7 @@ func (p *Pool) makeVolume(ctx context.Context, desired volumeRecord) (volumeReco
 		return volumeRecord{}, err
 	}
 	defer p.releaseUnlessUnresolved(entry)
-	lock, record, err := begin(p, entry, volumeFile, desired)
+	lock, record, err := begin(ctx, p, entry, volumeFile, desired)
 	if err != nil {
 		return record, err
 	}
