@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,7 +39,7 @@ func (s *Store[T]) Run(ctx context.Context) error {
 		started := time.Now()
 		pause := s.options.Spacing
 		if err := s.commit(ctx); err != nil {
-			s.options.Logger.Warn("records not written", "driver", s.options.Driver, "error", err)
+			s.options.Logger.Warn("intents not written", "driver", s.options.Driver, "error", err)
 			pause = failurePause
 		}
 		work.Sleep(ctx, pause-time.Since(started))
@@ -108,10 +109,10 @@ func (s *Store[T]) refresh(ctx context.Context) {
 
 // plan assigns the pending changes to objects: to all that have the key already, else
 // to the first with room.
-func (s *Store[T]) plan() map[*shard]map[string]*change {
+func (s *Store[T]) plan() map[*shard]map[string]*change[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	planned := map[*shard]map[string]*change{}
+	planned := map[*shard]map[string]*change[T]{}
 	added := map[*shard]int{}
 	for key, c := range s.pending {
 		targets := s.holders(key)
@@ -127,12 +128,12 @@ func (s *Store[T]) plan() map[*shard]map[string]*change {
 		c.unwritten = len(targets)
 		for _, target := range targets {
 			if planned[target] == nil {
-				planned[target] = map[string]*change{}
+				planned[target] = map[string]*change[T]{}
 			}
 			planned[target][key] = c
 		}
 	}
-	s.pending = map[string]*change{}
+	s.pending = map[string]*change[T]{}
 	return planned
 }
 
@@ -170,7 +171,7 @@ func (s *Store[T]) room(size int, added map[*shard]int) *shard {
 }
 
 // write writes the changes to one object, and retries after a conflict.
-func (s *Store[T]) write(ctx context.Context, target *shard, changes map[string]*change) error {
+func (s *Store[T]) write(ctx context.Context, target *shard, changes map[string]*change[T]) error {
 	var err error
 	for range conflicts {
 		if target.stale {
@@ -178,7 +179,7 @@ func (s *Store[T]) write(ctx context.Context, target *shard, changes map[string]
 				break
 			}
 		}
-		if err = s.store(ctx, target, changes); err == nil {
+		if err = s.send(ctx, target, changes); err == nil {
 			return nil
 		}
 		target.stale = true // after any error: the write may have been done
@@ -191,8 +192,29 @@ func (s *Store[T]) write(ctx context.Context, target *shard, changes map[string]
 	return err
 }
 
-func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]*change) error {
-	next := target.with(s.options, changes)
+// apply returns a shard's object with the changes.
+func (s *Store[T]) apply(target *shard, changes map[string]*change[T]) *corev1.ConfigMap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.options.newObject(target)
+	if target.object != nil {
+		next = target.object.DeepCopy()
+	}
+	if next.Data == nil {
+		next.Data = map[string]string{}
+	}
+	for key, c := range changes {
+		if c.text == "" {
+			delete(next.Data, key)
+		} else {
+			next.Data[key] = c.text
+		}
+	}
+	return next
+}
+
+func (s *Store[T]) send(ctx context.Context, target *shard, changes map[string]*change[T]) error {
+	next := s.apply(target, changes)
 	var err error
 	switch {
 	case len(next.Data) == 0 && target.object == nil:
@@ -220,7 +242,11 @@ func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]
 		}
 		// A change that was requested meanwhile counts, and is written next.
 		if later := s.pending[key]; later == nil || later.text != "" {
-			c.commit()
+			if c.text == "" {
+				delete(s.intents, key)
+			} else {
+				s.intents[key] = c.intent
+			}
 		}
 		c.finish(nil)
 	}
@@ -230,14 +256,14 @@ func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]
 // giveBack returns err to the callers of changes that could not be written. A removal
 // is retried with the next write, also one that a new intent was to replace. An intent
 // is not retried: its caller knows from the error that it is not durable.
-func (s *Store[T]) giveBack(changes map[string]*change, err error) {
+func (s *Store[T]) giveBack(changes map[string]*change[T], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	again := false
 	for key, c := range changes {
 		c.finish(err)
 		if (c.text == "" || c.after) && s.pending[key] == nil {
-			s.pending[key] = s.removal(key, nil)
+			s.pending[key] = &change[T]{}
 			again = true
 		}
 	}

@@ -31,8 +31,8 @@ func (s *server) texts(key string) (texts []string) {
 	return texts
 }
 
-// TestPut_writesEveryCopy: a write of unknown outcome has left an intent in two
-// objects. The next process may read either.
+// TestPut_writesEveryCopy: after a write of unknown outcome, two objects have an
+// intent. The next process may read either.
 func TestPut_writesEveryCopy(t *testing.T) {
 	api := newServer()
 	put(t, open(t, api), "a", "1")
@@ -43,7 +43,7 @@ func TestPut_writesEveryCopy(t *testing.T) {
 		t.Errorf("copies %v", got)
 	}
 	if err := store.RemoveNow(t.Context(), "a"); err != nil || len(api.keys()) > 0 {
-		t.Errorf("%v; left %v", err, api.keys())
+		t.Errorf("%v; remaining %v", err, api.keys())
 	}
 }
 
@@ -61,13 +61,13 @@ func TestPut_failsIfACopyIsNotWritten(t *testing.T) {
 		return nil
 	}
 	api.mu.Unlock()
-	err := store.Put(t.Context(), "a", note{"2"})
+	_, err := store.Put(t.Context(), "a", note{"2"})
 	if got, _ := store.Get("a"); err == nil || got.Text != "1" {
 		t.Errorf("%v; the store has %v", err, got)
 	}
 }
 
-// TestLoad_ofTwoCopies: supersedes decides which copy counts, not the objects' order.
+// TestLoad_ofTwoCopies: merge decides which copy counts, not the order of the objects.
 func TestLoad_ofTwoCopies(t *testing.T) {
 	for _, number := range []string{"0", "1"} {
 		api := newServer()
@@ -105,11 +105,11 @@ func TestRemove_afterAWriteOfUnknownOutcome(t *testing.T) {
 		return nil
 	}
 	api.mu.Unlock()
-	if err := store.Put(t.Context(), "a", note{"1"}); err == nil || len(api.keys()) != 1 {
+	if _, err := store.Put(t.Context(), "a", note{"1"}); err == nil || len(api.keys()) != 1 {
 		t.Fatalf("%v; stored %v", err, api.keys())
 	}
 	failing.Store(false)
 	if err := store.RemoveNow(t.Context(), "a"); err != nil || len(api.keys()) > 0 {
-		t.Errorf("%v; left %v", err, api.keys())
+		t.Errorf("%v; remaining %v", err, api.keys())
 	}
 }

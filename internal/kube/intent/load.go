@@ -17,7 +17,7 @@ import (
 func (s *Store[T]) Load(ctx context.Context) error {
 	shards, others, err := s.takeOver(ctx)
 	if err != nil {
-		return fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
+		return fmt.Errorf("read the intents of driver %s: %w", s.options.Driver, err)
 	}
 	// This store's own objects come last: they are newer than an earlier deployment's.
 	foreign := slices.DeleteFunc(slices.Clone(shards), func(one *shard) bool { return one.node == s.options.Node })
@@ -25,13 +25,17 @@ func (s *Store[T]) Load(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shards, s.foreign = shards, others
-	clear(s.records)
+	clear(s.intents)
 	for _, one := range shards {
 		for key := range one.object.Data {
-			record, fine := s.decode(one, key)
-			if earlier, found := s.records[key]; fine && (!found || !s.supersedes(earlier, record)) {
-				s.records[key] = record
+			intent, ok := s.decode(one, key)
+			if !ok {
+				continue
 			}
+			if earlier, found := s.intents[key]; found {
+				intent = s.merge(intent, earlier)
+			}
+			s.intents[key] = intent
 		}
 	}
 	return nil
@@ -52,12 +56,13 @@ func (s *Store[T]) takeOver(ctx context.Context) (taken []*shard, foreign map[st
 		found, ok := s.options.shardOf(object)
 		if !ok {
 			if object.Annotations[driverAnnotation] == s.options.Driver {
-				s.options.Logger.Warn("a ConfigMap of intents is ignored: its name is not that of the store it names", "configmap", object.Name)
+				s.options.Logger.Warn("a ConfigMap of intents is ignored: its name is not that of the store it names",
+					"configmap", object.Name)
 			}
 			continue
 		}
-		own, left := s.divide(found)
-		for _, key := range left {
+		own, others := s.divide(found)
+		for _, key := range others {
 			foreign[key] = found.name
 		}
 		if !s.ownsAll(found) && len(own) == 0 {
@@ -66,7 +71,8 @@ func (s *Store[T]) takeOver(ctx context.Context) (taken []*shard, foreign map[st
 		found.object, err = s.sign(ctx, object)
 		if apierrors.IsForbidden(err) && !s.options.isOwn(found) {
 			// The node works without it; Unserved reports its intents.
-			s.options.Logger.Warn("a ConfigMap of intents of an earlier deployment is left alone", "configmap", found.name, "error", err)
+			s.options.Logger.Warn("a ConfigMap of intents of an earlier deployment is not taken over",
+				"configmap", found.name, "error", err)
 			for _, key := range own {
 				foreign[key] = found.name
 			}
@@ -86,18 +92,18 @@ func (s *Store[T]) takeOver(ctx context.Context) (taken []*shard, foreign map[st
 // of those that it leaves to others. A node does not write to a central process's
 // object without intents for this node: all nodes see that object, and each would
 // write to it.
-func (s *Store[T]) divide(one *shard) (own, left []string) {
+func (s *Store[T]) divide(one *shard) (own, others []string) {
 	for key := range one.object.Data {
-		if _, fine := s.decode(one, key); fine {
+		if _, ok := s.decode(one, key); ok {
 			own = append(own, key)
 		} else if !s.ownsAll(one) {
-			left = append(left, key)
+			others = append(others, key)
 		}
 	}
-	return own, left
+	return own, others
 }
 
-// Foreign reports whether an earlier deployment has left an intent of the key that
+// Foreign reports whether an earlier deployment wrote an intent of the key that
 // this process does not complete. Acting for the key too could create a volume twice.
 // It asks the API server only about intents that Load found.
 func (s *Store[T]) Foreign(ctx context.Context, key string) (bool, error) {
@@ -149,7 +155,7 @@ func (s *Store[T]) sign(ctx context.Context, object *corev1.ConfigMap) (*corev1.
 			return nil, err
 		}
 	}
-	return nil, errors.New("it is written to all the time; is another process at work for the same driver")
+	return nil, errors.New("each write conflicts with another: does another process act for the same driver")
 }
 
 // Reread returns an intent as the API server has it: another process may have changed
@@ -161,9 +167,9 @@ func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
 		names = append(names, target.name)
 	}
 	s.mu.Unlock()
-	record, found := s.Get(key)
+	intent, found := s.Get(key)
 	if len(names) == 0 {
-		return record, found, nil
+		return intent, found, nil
 	}
 	var current T
 	stored := false
@@ -173,35 +179,35 @@ func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
 			continue
 		}
 		if err != nil {
-			return record, found, fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
+			return intent, found, fmt.Errorf("read the intents of driver %s: %w", s.options.Driver, err)
 		}
-		text, there := live.Data[key]
-		if !there {
+		text, ok := live.Data[key]
+		if !ok {
 			continue
 		}
 		var copied T
 		if err := json.Unmarshal([]byte(text), &copied); err != nil {
-			return record, found, fmt.Errorf("entry %s of ConfigMap %s of intents is damaged: %w", key, name, err)
+			return intent, found, fmt.Errorf("entry %s of ConfigMap %s of intents is damaged: %w", key, name, err)
 		}
-		if !stored || !s.supersedes(current, copied) {
-			current = copied
+		if stored {
+			copied = s.merge(copied, current)
 		}
-		stored = true
+		current, stored = copied, true
 	}
 	if stored {
 		if !found {
-			return record, false, nil
+			return intent, false, nil
 		}
 		return current, true, nil
 	}
-	s.Remove(key) // from memory; no object has it any more
+	s.Remove(key) // from memory; every object lacks it
 	var none T
 	return none, false, nil
 }
 
-// reread updates a shard and its intents in memory from the API server. It skips keys
-// for which this process has changes of its own.
-func (s *Store[T]) reread(ctx context.Context, target *shard, changes map[string]*change) error {
+// reread updates a shard and its intents in memory from the API server. It merges
+// intents that another process has changed, also into this process's own changes.
+func (s *Store[T]) reread(ctx context.Context, target *shard, changes map[string]*change[T]) error {
 	live, err := s.options.ConfigMaps.Get(ctx, target.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		live, err = nil, nil
@@ -219,23 +225,39 @@ func (s *Store[T]) reread(ctx context.Context, target *shard, changes map[string
 	defer s.mu.Unlock()
 	earlier := target.object
 	target.object, target.stale = live, false
-	own := func(key string) bool { return changes[key] != nil || s.pending[key] != nil }
 	for key := range data(earlier) {
-		if _, found := data(live)[key]; !found && !own(key) {
-			delete(s.records, key)
+		if _, found := data(live)[key]; !found && changes[key] == nil && s.pending[key] == nil {
+			delete(s.intents, key)
 			changed = append(changed, key)
 		}
 	}
-	for key := range data(live) {
-		if _, known := s.records[key]; known || own(key) {
+	for key, text := range data(live) {
+		if before, found := data(earlier)[key]; found && before == text {
 			continue
 		}
-		if record, fine := s.decode(target, key); fine {
-			s.records[key] = record
+		if stored, ok := s.decode(target, key); ok && s.learn(key, stored, changes[key], s.pending[key]) {
 			changed = append(changed, key)
 		}
 	}
 	return nil
+}
+
+// learn merges an intent that another process has stored into this process's own changes
+// of the key. Without any it merges the intent into memory and returns true. The caller
+// holds the lock.
+func (s *Store[T]) learn(key string, stored T, own ...*change[T]) bool {
+	own = slices.DeleteFunc(own, func(c *change[T]) bool { return c == nil })
+	for _, c := range own {
+		s.absorb(c, stored)
+	}
+	if len(own) > 0 {
+		return false
+	}
+	if known, found := s.intents[key]; found {
+		stored = s.merge(stored, known)
+	}
+	s.intents[key] = stored
+	return true
 }
 
 func data(object *corev1.ConfigMap) map[string]string {
@@ -245,13 +267,13 @@ func data(object *corev1.ConfigMap) map[string]string {
 	return object.Data
 }
 
-// decode reads an intent of an object; fine is false for one that is damaged, or
+// decode reads an intent of an object; ok is false for one that is damaged, or
 // that another process completes.
-func (s *Store[T]) decode(one *shard, key string) (record T, fine bool) {
-	if err := json.Unmarshal([]byte(one.object.Data[key]), &record); err != nil {
-		s.options.Logger.Error("a record cannot be read and is left alone; the volume it stands for may exist",
+func (s *Store[T]) decode(one *shard, key string) (intent T, ok bool) {
+	if err := json.Unmarshal([]byte(one.object.Data[key]), &intent); err != nil {
+		s.options.Logger.Error("an intent cannot be read and is kept; its volume may exist",
 			"configmap", one.name, "key", key, "error", err)
-		return record, false
+		return intent, false
 	}
-	return record, s.ownsAll(one) || s.nodeOf(record) == s.options.Node
+	return intent, s.ownsAll(one) || s.nodeOf(intent) == s.options.Node
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 
@@ -21,7 +20,8 @@ const (
 	nodeAnnotation   = "holdfast.dev/node"
 	writerAnnotation = "holdfast.dev/writer" // another value for each process
 	helpAnnotation   = "holdfast.dev/about"
-	help             = "Volumes that are being made. Each entry is removed when its PersistentVolume exists or its volume is gone; an entry taken out by hand may leave a volume behind."
+	help             = "Volumes that are being made. Each entry is removed when its PersistentVolume exists or its volume is gone; " +
+		"an entry taken out by hand may leave a volume behind."
 )
 
 // shard is one ConfigMap. It belongs to the writer, apart from object, which is
@@ -29,7 +29,7 @@ const (
 type shard struct {
 	name   string
 	node   string            // whose store it is of; "" for that of a central process
-	object *corev1.ConfigMap // as the API server last returned it; nil if there is none
+	object *corev1.ConfigMap // as the API server last returned it; nil if it does not exist
 	stale  bool              // the outcome of a write is unknown: read the object before the next
 }
 
@@ -41,8 +41,7 @@ func digest(text string) string {
 }
 
 // Prefix begins the names of the ConfigMaps of a driver's store, which end in a
-// number. The name of a node is in them in full, and what comes before has a fixed
-// length, so that a rule of admission can compare it and no two stores share a name.
+// number. They contain the whole name of a node, after a prefix of fixed length, so that a rule of admission can compare it and no two stores share a name.
 func Prefix(driver, node string) string {
 	prefix := namePrefix + digest(driver) + "-"
 	if node != "" {
@@ -98,25 +97,6 @@ func (s *shard) bytes() int {
 	return total
 }
 
-// with returns the object with the changes applied.
-func (s *shard) with(o Options, changes map[string]*change) *corev1.ConfigMap {
-	next := o.newObject(s)
-	if s.object != nil {
-		next = s.object.DeepCopy()
-	}
-	data := map[string]string{}
-	maps.Copy(data, next.Data)
-	for key, c := range changes {
-		if c.text == "" {
-			delete(data, key)
-			continue
-		}
-		data[key] = c.text
-	}
-	next.Data = data
-	return next
-}
-
 // shardOf returns the shard of an object; ok is false for an object of another driver,
 // and for one whose name does not match its annotations: a rule of admission protects
 // only the name from other nodes.
@@ -126,7 +106,8 @@ func (o Options) shardOf(object *corev1.ConfigMap) (found *shard, ok bool) {
 	if !named {
 		number, named = strings.CutPrefix(object.Name, earlierPrefix(o.Driver, node))
 	}
-	if _, err := strconv.ParseUint(number, 10, 31); !named || err != nil || object.Annotations[driverAnnotation] != o.Driver {
+	_, err := strconv.ParseUint(number, 10, 31)
+	if !named || err != nil || object.Annotations[driverAnnotation] != o.Driver {
 		return nil, false
 	}
 	return &shard{name: object.Name, node: node, object: object}, true

@@ -10,7 +10,7 @@
 // that are for this node. Two processes that both consider themselves the owner (one
 // noticed late that it lost the lease) cannot undo each other's intents: every write
 // requires the version of the object that was read, and after a conflict the Store
-// reads the object again.
+// reads the object again and merges both versions of an intent.
 //
 // The Store does not interpret intents, and deletes one only when its caller asks.
 package intent
@@ -46,10 +46,10 @@ const (
 
 // ErrAbandoned is a cause for cancelling Run's context: another process acts on the
 // intents now, so Run must not write again.
-var ErrAbandoned = errors.New("the records are another process's now")
+var ErrAbandoned = errors.New("another process acts on the intents now")
 
 // ErrTooLarge is in Put's error for an intent that no object can hold.
-var ErrTooLarge = errors.New("the record is too large")
+var ErrTooLarge = errors.New("the intent is too large")
 
 // ConfigMaps is what the Store needs of a client: a part of client-go's
 // ConfigMapInterface, for one namespace.
@@ -83,23 +83,22 @@ type Options struct {
 type Store[T any] struct {
 	options Options
 	nodeOf  func(T) string // the node that an intent of a central process is for
-	// supersedes reports which of two copies of an intent counts.
-	supersedes func(a, b T) bool
-	writer     string // this process's mark on the objects that it takes over
+	merge   func(stored, next T) T
+	writer  string // this process's mark on the objects that it takes over
 
 	mu      sync.Mutex
-	records map[string]T       // the intents that are durable and not removed
-	pending map[string]*change // the changes that are not written yet
+	intents map[string]T          // the intents that are durable and not removed
+	pending map[string]*change[T] // the changes that are not written yet
 	shards  []*shard
-	foreign map[string]string // keys of intents that Load left to others, and their objects
+	foreign map[string]string // keys of intents that other processes complete, and their objects
 	due     chan struct{}     // has room for one signal: a change is pending
 	urgent  chan struct{}     // the same, and a caller waits for the write
 }
 
 // change is a pending change of one key.
-type change struct {
-	text   string // the intent; "" to remove it
-	commit func() // makes the new state visible; called with the lock held
+type change[T any] struct {
+	intent T
+	text   string // the intent as JSON; "" to remove it
 	done   chan error
 	// unwritten is how many objects still lack the change: more than one if the outcome
 	// of an earlier write is unknown. At 0 the change is durable.
@@ -110,10 +109,12 @@ type change struct {
 }
 
 // New makes an empty Store. nodeOf returns the node that completes an intent of a
-// former central process, "" for none; a nil nodeOf always returns "". After a write
-// of unknown outcome two objects may have the same key: supersedes reports whether
-// copy a counts instead of copy b. It may be nil.
-func New[T any](o Options, nodeOf func(T) string, supersedes func(a, b T) bool) *Store[T] {
+// former central process, "" for none; a nil nodeOf always returns "".
+//
+// merge combines two versions of an intent: a stored one, which another process may have
+// written, and the one that is to replace it. It also combines the copies of an intent
+// that a write of unknown outcome may leave in two objects. A nil merge returns next.
+func New[T any](o Options, nodeOf func(T) string, merge func(stored, next T) T) *Store[T] {
 	setDefault(&o.Window, DefaultWindow)
 	setDefault(&o.Spacing, DefaultSpacing)
 	setDefault(&o.FlushAfter, DefaultFlushAfter)
@@ -127,12 +128,13 @@ func New[T any](o Options, nodeOf func(T) string, supersedes func(a, b T) bool) 
 	if nodeOf == nil {
 		nodeOf = func(T) string { return "" }
 	}
-	if supersedes == nil {
-		supersedes = func(T, T) bool { return false }
+	if merge == nil {
+		merge = func(_, next T) T { return next }
 	}
 	return &Store[T]{
-		options: o, nodeOf: nodeOf, supersedes: supersedes, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
-		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1), foreign: map[string]string{},
+		options: o, nodeOf: nodeOf, merge: merge, writer: string(uuid.NewUUID()),
+		intents: map[string]T{}, pending: map[string]*change[T]{}, foreign: map[string]string{},
+		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
 }
 
@@ -146,63 +148,72 @@ func setDefault[N int | time.Duration](value *N, standard N) {
 func (s *Store[T]) Get(key string) (T, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	record, found := s.records[key]
-	return record, found
+	intent, found := s.intents[key]
+	return intent, found
 }
 
 // All returns every durable intent by its key.
 func (s *Store[T]) All() map[string]T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.records)
+	return maps.Clone(s.intents)
 }
 
 // Len returns the number of durable intents.
 func (s *Store[T]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.records)
+	return len(s.intents)
 }
 
-// Put writes an intent, in place of an earlier one of the same key, and returns when
-// it is durable. After an error it may be durable nevertheless: once the object is
-// read again, Get returns it and Changed is called.
-func (s *Store[T]) Put(ctx context.Context, key string, record T) error {
-	text, err := json.Marshal(record)
+// Put writes an intent and returns it as it is stored: merged with an earlier intent of
+// the same key, unless that was removed, and with one that another process has written
+// meanwhile. It returns when the intent is durable. After an error it may be durable
+// nevertheless: once the object is read again, Get returns it and Changed is called.
+func (s *Store[T]) Put(ctx context.Context, key string, next T) (T, error) {
+	if earlier, found := s.Get(key); found {
+		next = s.merge(earlier, next)
+	}
+	text, err := json.Marshal(next)
 	if err != nil {
-		return fmt.Errorf("record %s: %w", key, err)
+		return next, fmt.Errorf("intent %s: %w", key, err)
 	}
 	if size := len(key) + len(text); size > s.options.ShardBytes {
-		return fmt.Errorf("record %s has %d bytes, and one ConfigMap holds %d: %w", key, size, s.options.ShardBytes, ErrTooLarge)
+		return next, fmt.Errorf("intent %s has %d bytes; a ConfigMap of intents holds %d: %w",
+			key, size, s.options.ShardBytes, ErrTooLarge)
 	}
 	done := make(chan error, 1)
-	s.change(key, &change{text: string(text), done: done, commit: func() { s.records[key] = record }})
+	c := &change[T]{intent: next, text: string(text), done: done}
+	s.change(key, c)
 	signal(s.urgent)
 	select {
 	case err := <-done:
-		return err
+		if err != nil {
+			return next, err
+		}
+		return c.intent, nil // nothing changes it once it is stored
 	case <-ctx.Done():
-		return fmt.Errorf("write record %s: %w", key, ctx.Err())
+		return next, fmt.Errorf("write intent %s: %w", key, ctx.Err())
 	}
 }
 
 // Remove deletes an intent from memory at once and from the object with a later
 // write. After a crash before that write, Load finds it again.
 func (s *Store[T]) Remove(key string) {
-	s.change(key, s.removal(key, nil))
+	s.change(key, &change[T]{})
 	signal(s.due)
 }
 
 // RemoveNow is Remove, but returns when the object lacks the intent.
 func (s *Store[T]) RemoveNow(ctx context.Context, key string) error {
 	done := make(chan error, 1)
-	s.change(key, s.removal(key, done))
+	s.change(key, &change[T]{done: done})
 	signal(s.urgent)
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("remove record %s: %w", key, ctx.Err())
+		return fmt.Errorf("remove intent %s: %w", key, ctx.Err())
 	}
 }
 
@@ -213,25 +224,33 @@ func (s *Store[T]) Stored(key string) bool {
 	return s.pending[key] != nil || len(s.holders(key)) > 0
 }
 
-func (s *Store[T]) removal(key string, done chan error) *change {
-	return &change{done: done, commit: func() { delete(s.records, key) }}
-}
-
 // change replaces the pending change of the key, whose caller gets an error.
-func (s *Store[T]) change(key string, c *change) {
+func (s *Store[T]) change(key string, c *change[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.text == "" {
-		delete(s.records, key)
+		delete(s.intents, key)
 	}
 	if earlier := s.pending[key]; earlier != nil {
-		earlier.finish(fmt.Errorf("record %s was changed again before it was written", key))
+		earlier.finish(fmt.Errorf("intent %s was changed again before it was written", key))
 		c.after = earlier.text == "" || earlier.after
 	}
 	s.pending[key] = c
 }
 
-func (c *change) finish(err error) {
+// absorb merges an intent that another process has stored into a change that is not
+// written yet. A removal stays a removal. The caller holds the lock.
+func (s *Store[T]) absorb(c *change[T], stored T) {
+	if c.text == "" {
+		return
+	}
+	merged := s.merge(stored, c.intent)
+	if text, err := json.Marshal(merged); err == nil { // as in Put
+		c.intent, c.text = merged, string(text)
+	}
+}
+
+func (c *change[T]) finish(err error) {
 	if c.done == nil {
 		return
 	}

@@ -176,13 +176,26 @@ func (s *server) keys() []string {
 
 type note struct{ Text string }
 
+// merge keeps a text "saved".
+func merge(stored, next note) note {
+	if stored.Text == "saved" {
+		return stored
+	}
+	return next
+}
+
 func open(t *testing.T, s *server, change ...func(*Options)) *Store[note] {
 	t.Helper()
 	options := Options{ConfigMaps: s, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond}
 	for _, c := range change {
 		c(&options)
 	}
-	store := New(options, func(n note) string { return n.Text }, func(a, b note) bool { return a.Text == "saved" && b.Text != "saved" })
+	return start(t, New(options, func(n note) string { return n.Text }, merge))
+}
+
+// start loads the intents, and runs the store until the test ends.
+func start[T any](t *testing.T, store *Store[T]) *Store[T] {
+	t.Helper()
 	if err := store.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +211,7 @@ func open(t *testing.T, s *server, change ...func(*Options)) *Store[note] {
 
 func put(t *testing.T, s *Store[note], key, text string) {
 	t.Helper()
-	if err := s.Put(t.Context(), key, note{text}); err != nil {
+	if _, err := s.Put(t.Context(), key, note{text}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -235,19 +248,19 @@ func TestRemove_leavesNothingBehind(t *testing.T) {
 	put(t, store, "b", "1")
 	store.Remove("a")
 	if _, found := store.Get("a"); found {
-		t.Error("removed and still there")
+		t.Error("removed, and Get returns it")
 	}
 	if err := store.RemoveNow(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the object goes with its last record", func() bool {
+	eventually(t, "the object is deleted with its last intent", func() bool {
 		api.mu.Lock()
 		defer api.mu.Unlock()
 		return len(api.objects) == 0
 	})
 	put(t, store, "c", "1")
 	if got := api.keys(); !slices.Equal(got, []string{"c"}) {
-		t.Errorf("left: %v", got)
+		t.Errorf("remaining: %v", got)
 	}
 }
 
@@ -259,7 +272,7 @@ func TestPut_manyShareAWrite(t *testing.T) {
 	var writing sync.WaitGroup
 	for i := range 200 {
 		writing.Go(func() {
-			if err := store.Put(t.Context(), fmt.Sprint("k", i), note{"x"}); err != nil {
+			if _, err := store.Put(t.Context(), fmt.Sprint("k", i), note{"x"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -268,7 +281,7 @@ func TestPut_manyShareAWrite(t *testing.T) {
 	// A slow machine spreads them over more time, and so over more writes.
 	most := max(20, int(time.Since(began)/window)+1)
 	if store.Len() != 200 || len(api.keys()) != 200 || api.writes > most {
-		t.Errorf("%d records took %d writes, %d are stored", store.Len(), api.writes, len(api.keys()))
+		t.Errorf("%d intents took %d writes, %d are stored", store.Len(), api.writes, len(api.keys()))
 	}
 	before := api.writes
 	for i := range 200 {
@@ -276,7 +289,7 @@ func TestPut_manyShareAWrite(t *testing.T) {
 	}
 	put(t, store, "next", "x")
 	if got := api.keys(); !slices.Equal(got, []string{"next"}) || api.writes != before+1 {
-		t.Errorf("a write takes the removals along: %d writes, left %v", api.writes-before, got)
+		t.Errorf("a write takes the removals along: %d writes, remaining %v", api.writes-before, got)
 	}
 }
 
@@ -294,17 +307,17 @@ func TestPut_opensAnotherObjectWhenOneIsFull(t *testing.T) {
 	if again := open(t, api); again.Len() != 20 {
 		t.Errorf("%d of 20 are found in %d objects", again.Len(), len(api.objects))
 	}
-	if err := store.Put(t.Context(), "big", note{strings.Repeat("x", 300)}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("a record larger than an object: %v", err)
+	if _, err := store.Put(t.Context(), "big", note{strings.Repeat("x", 300)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("an intent larger than an object: %v", err)
 	}
 }
 
 func TestPut_twoProcessesDoNotUndoEachOther(t *testing.T) {
 	api := newServer()
 	var mu sync.Mutex
-	var told []string
+	var changed []string
 	first := open(t, api, func(o *Options) {
-		o.Changed = func(key string) { mu.Lock(); defer mu.Unlock(); told = append(told, key) }
+		o.Changed = func(key string) { mu.Lock(); defer mu.Unlock(); changed = append(changed, key) }
 	})
 	second := open(t, api)
 	put(t, first, "a", "1")
@@ -315,8 +328,8 @@ func TestPut_twoProcessesDoNotUndoEachOther(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if _, found := first.Get("b"); !found || !slices.Equal(told, []string{"b"}) {
-		t.Errorf("the other's record is found (%v) and told of: %v", found, told)
+	if _, found := first.Get("b"); !found || !slices.Equal(changed, []string{"b"}) {
+		t.Errorf("the other's intent is found (%v), and Changed was called for %v", found, changed)
 	}
 }
 
@@ -330,18 +343,18 @@ func TestPut_saysWhenItIsNotDurable(t *testing.T) {
 		return nil
 	}
 	store := open(t, api)
-	if err := store.Put(t.Context(), "a", note{"1"}); err == nil || !strings.Contains(err.Error(), "is away") {
+	if _, err := store.Put(t.Context(), "a", note{"1"}); err == nil || !strings.Contains(err.Error(), "is away") {
 		t.Fatalf("got %v", err)
 	}
 	if _, found := store.Get("a"); found {
-		t.Error("a record that is not durable is shown")
+		t.Error("Get returns an intent that is not durable")
 	}
 	api.mu.Lock()
 	down = false
 	api.mu.Unlock()
 	put(t, store, "a", "2")
-	if record, _ := store.Get("a"); record.Text != "2" {
-		t.Errorf("got %v", record)
+	if intent, _ := store.Get("a"); intent.Text != "2" {
+		t.Errorf("got %v", intent)
 	}
 }
 
@@ -356,17 +369,17 @@ func TestPut_aLostAnswerIsFoundOut(t *testing.T) {
 		failing = false
 		return errors.New("connection reset")
 	}
-	var told sync.Map
-	store := open(t, api, func(o *Options) { o.Changed = func(key string) { told.Store(key, true) } })
-	if err := store.Put(t.Context(), "a", note{"1"}); err == nil {
+	var changed sync.Map
+	store := open(t, api, func(o *Options) { o.Changed = func(key string) { changed.Store(key, true) } })
+	if _, err := store.Put(t.Context(), "a", note{"1"}); err == nil {
 		t.Fatal("the answer was lost")
 	}
 	put(t, store, "b", "2")
-	if record, found := store.Get("a"); !found || record.Text != "1" {
-		t.Errorf("the record is durable and not known: %v", record)
+	if intent, found := store.Get("a"); !found || intent.Text != "1" {
+		t.Errorf("the intent is durable and unknown: %v", intent)
 	}
-	if _, was := told.Load("a"); !was {
-		t.Error("nobody was told")
+	if _, was := changed.Load("a"); !was {
+		t.Error("Changed was not called")
 	}
 }
 
@@ -387,7 +400,7 @@ func TestReread_obeysWhoTookARecordOut(t *testing.T) {
 	if _, found, err := store.Reread(t.Context(), "a"); found || err != nil {
 		t.Errorf("taken out by hand: %v, %v", found, err)
 	}
-	eventually(t, "the other record stays", func() bool { return slices.Equal(api.keys(), []string{"b"}) })
+	eventually(t, "the other intent stays", func() bool { return slices.Equal(api.keys(), []string{"b"}) })
 }
 
 func TestLoad_leavesADamagedRecordAlone(t *testing.T) {
@@ -404,7 +417,7 @@ func TestLoad_leavesADamagedRecordAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := api.keys(); !slices.Equal(got, []string{"b", "bad"}) {
-		t.Errorf("left: %v", got)
+		t.Errorf("remaining: %v", got)
 	}
 }
 
@@ -419,7 +432,7 @@ func TestRun_writesRemovalsBeforeItEnds(t *testing.T) {
 	cancel()
 	<-ended
 	if got := api.keys(); len(got) != 0 {
-		t.Errorf("left: %v", got)
+		t.Errorf("remaining: %v", got)
 	}
 }
 
@@ -444,7 +457,7 @@ func TestLoad_outrunsAWriteOfTheProcessBefore(t *testing.T) {
 	close(release)
 	<-ended
 	if got := api.keys(); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("the late write left %v", got)
+		t.Errorf("after the late write: %v", got)
 	}
 	put(t, second, "c", "1")
 	if got := second.All(); !maps.Equal(got, map[string]note{"a": {"1"}, "b": {"1"}, "c": {"1"}}) {
@@ -463,11 +476,11 @@ func TestRun_writesNothingMoreWhenAnotherProcessActs(t *testing.T) {
 	lose(ErrAbandoned)
 	<-ended
 	if got := api.keys(); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("left: %v", got)
+		t.Errorf("remaining: %v", got)
 	}
 }
 
-func TestLoad_saysWhenTheRecordsCannotBeTakenOver(t *testing.T) {
+func TestLoad_saysWhenTheIntentsCannotBeTakenOver(t *testing.T) {
 	api := newServer()
 	put(t, open(t, api), "a", "1")
 	api.mu.Lock()
@@ -478,7 +491,7 @@ func TestLoad_saysWhenTheRecordsCannotBeTakenOver(t *testing.T) {
 	}
 }
 
-// TestPut_thatFailsLeavesTheRemovalBeforeItDue: a record was removed, and the
+// TestPut_thatFailsLeavesTheRemovalBeforeItDue: an intent was removed, and the
 // next one of its key did not get through.
 func TestPut_thatFailsLeavesTheRemovalBeforeItDue(t *testing.T) {
 	api := newServer()
@@ -494,7 +507,7 @@ func TestPut_thatFailsLeavesTheRemovalBeforeItDue(t *testing.T) {
 	put(t, store, "b", "1")
 	store.Remove("a")
 	down.Store(true)
-	if err := store.Put(t.Context(), "a", note{"2"}); err == nil {
+	if _, err := store.Put(t.Context(), "a", note{"2"}); err == nil {
 		t.Fatal("the API server was away")
 	}
 	down.Store(false)

@@ -38,13 +38,13 @@ func TestLoad_aCentralProcessTakesOverTheIntentsOfNodes(t *testing.T) {
 		}
 	}
 	if got := api.keys(); !slices.Equal(got, []string{"c"}) {
-		t.Errorf("left: %v", got)
+		t.Errorf("remaining: %v", got)
 	}
 }
 
-// TestLoad_aNodeTakesOverWhatACentralProcessHasLeftForIt: the driver was central
+// TestLoad_aNodeTakesOverItsIntentsOfACentralProcess: the driver was central
 // and is deployed on every node now.
-func TestLoad_aNodeTakesOverWhatACentralProcessHasLeftForIt(t *testing.T) {
+func TestLoad_aNodeTakesOverItsIntentsOfACentralProcess(t *testing.T) {
 	api := newServer()
 	central := open(t, api)
 	put(t, central, "a", "n1")
@@ -68,13 +68,13 @@ func TestLoad_aNodeTakesOverWhatACentralProcessHasLeftForIt(t *testing.T) {
 		}
 	}
 	if got := api.keys(); len(got) != 0 {
-		t.Errorf("left: %v", got)
+		t.Errorf("remaining: %v", got)
 	}
 }
 
-// TestForeign_isWhatOthersComplete: a node that acted for such a key could do the same
+// TestForeign_reportsTheIntentsOfOthers: a node that acted for such a key could do the same
 // thing twice.
-func TestForeign_isWhatOthersComplete(t *testing.T) {
+func TestForeign_reportsTheIntentsOfOthers(t *testing.T) {
 	api := newServer()
 	central := open(t, api)
 	put(t, central, "a", "n1")
@@ -228,25 +228,25 @@ func TestLoad_takesOverObjectsOfTheEarlierNames(t *testing.T) {
 		if err := store.RemoveNow(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
-		if _, left := api.objects[Prefix("d.example", node)+"0"]; !left || len(api.objects) != 1 {
+		if _, kept := api.objects[Prefix("d.example", node)+"0"]; !kept || len(api.objects) != 1 {
 			t.Errorf("node %q: %d objects", node, len(api.objects))
 		}
 	}
 }
 
 // TestPrefix_noTwoStoresShareAName: names of drivers and nodes have the same
-// letters as what separates them.
+// letters as the separators.
 func TestPrefix_noTwoStoresShareAName(t *testing.T) {
 	names := []string{"", "a", "a-b", "a.b", "a-0", "0", "0-0", "b", "b-0"}
 	seen := map[string]string{}
 	for _, driver := range names[1:] {
 		for _, node := range names {
 			for _, number := range []string{"0", "1", "10"} {
-				name, what := Prefix(driver, node)+number, driver+"/"+node+"/"+number
+				name, store := Prefix(driver, node)+number, driver+"/"+node+"/"+number
 				if other, taken := seen[name]; taken {
-					t.Errorf("%s and %s have the name %s", what, other, name)
+					t.Errorf("%s and %s have the name %s", store, other, name)
 				}
-				seen[name] = what
+				seen[name] = store
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func TestAnswer_nonsenseIsTakenBack(t *testing.T) {
 			}
 			w.Add(newClaim("a", change))
 			w.event("Warning ProvisioningFailed ns/a", c.want)
-			w.settled(2)
+			w.complete(2)
 			if w.Driver.Count("DeleteVolume") != 1 {
 				t.Errorf("calls %v", w.Driver.Calls())
 			}
@@ -100,7 +100,7 @@ func TestAnswer_withoutAnIDIsAskedAgain(t *testing.T) {
 	w.run()
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed ns/a", "without a volume_id")
-	w.settled(1)
+	w.complete(1)
 }
 
 func TestAnswer_anotherClaimsVolumeIsLeftAlone(t *testing.T) {
@@ -131,8 +131,8 @@ func TestAnswer_thatCannotBeTakenBackIsKept(t *testing.T) {
 	w.run()
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningCleanupFailed ns/a", "cannot")
-	if w.records() != 1 {
-		t.Error("the volume is there, and its record is not")
+	if w.stored() != 1 {
+		t.Error("the volume is there, and its intent is missing")
 	}
 }
 
@@ -149,7 +149,7 @@ func TestAnswer_ofADriverThatHangs(t *testing.T) {
 	w.run(func(env *cluster.Env, _ *Options) { env.Timeout = 50 * time.Millisecond })
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed ns/a", "DeadlineExceeded")
-	w.settled(1)
+	w.complete(1)
 }
 
 func TestSave_comparesWhatHasTheName(t *testing.T) {
@@ -161,8 +161,8 @@ func TestSave_comparesWhatHasTheName(t *testing.T) {
 		{"the very volume", newVolume("a"), ""},
 		{"another claim's", newVolume("a", func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "other" }), "is not that of volume"},
 		{"another driver's", newVolume("a", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "e.example" }), `volume "id-pvc-uid-a" of driver "e.example"`},
-		{"another volume", newVolume("a", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "other" }), `it stands for volume "other"`},
-		{"a terminating one", newVolume("a", terminating, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "other" }), "waits for the end of an older PersistentVolume"},
+		{"another volume", newVolume("a", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "other" }), `it is of volume "other"`},
+		{"a terminating one", newVolume("a", terminating, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "other" }), "waits for the deletion of an older PersistentVolume"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -179,12 +179,12 @@ func TestSave_comparesWhatHasTheName(t *testing.T) {
 			w.Add(newClaim("a"))
 			if c.want == "" {
 				w.event("Normal ProvisioningSucceeded ns/a")
-				w.settled(1)
+				w.complete(1)
 				return
 			}
 			w.event("Warning ProvisioningFailed ns/a", c.want)
-			if w.Driver.Count("DeleteVolume") > 0 || w.records() != 1 {
-				t.Errorf("calls %v, %d records", w.Driver.Calls(), w.records())
+			if w.Driver.Count("DeleteVolume") > 0 || w.stored() != 1 {
+				t.Errorf("calls %v, %d intents", w.Driver.Calls(), w.stored())
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestSave_afterAnOlderObjectOfTheNameIsGone(t *testing.T) {
 	})
 	w.run()
 	w.Add(newClaim("a"))
-	w.event("Warning ProvisioningFailed ns/a", "waits for the end")
+	w.event("Warning ProvisioningFailed ns/a", "waits for the deletion")
 	gone := old.DeepCopy()
 	gone.Finalizers = nil
 	if _, err := w.Core.CoreV1().PersistentVolumes().Update(w.Context(), func() *corev1.PersistentVolume {
@@ -215,7 +215,7 @@ func TestSave_afterAnOlderObjectOfTheNameIsGone(t *testing.T) {
 	}(), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.settled(1)
+	w.complete(1)
 }
 
 func TestSave_whatTheAPIRefusesForGoodIsTakenBack(t *testing.T) {
@@ -246,7 +246,7 @@ func TestReschedule(t *testing.T) {
 			w.withTopology()
 			w.answer(c.fail)
 			w.React("patch", "persistentvolumeclaims", func(apiserver.Request) error {
-				if left := w.records(); left > 0 {
+				if left := w.stored(); left > 0 {
 					t.Errorf("%d intents are stored while the claim gets free for another node", left)
 				}
 				return nil
@@ -255,8 +255,8 @@ func TestReschedule(t *testing.T) {
 			w.Add(newClaim("a", onNode("n1")))
 			w.event("Warning ProvisioningFailed ns/a", c.want)
 			w.Eventually(func() error {
-				if node := selectedNode(w.claimNow("a")); node != "" || w.records() > 0 {
-					return fmt.Errorf("selected node %q, %d records", node, w.records())
+				if node := selectedNode(w.claimNow("a")); node != "" || w.stored() > 0 {
+					return fmt.Errorf("selected node %q, %d intents", node, w.stored())
 				}
 				return nil
 			})
@@ -298,7 +298,7 @@ func TestStale_noSecondVolumeWhileTheCacheIsBehind(t *testing.T) {
 	controller, _ := w.run()
 	w.Add(newClaim("a"))
 	w.saved("pvc-uid-a")
-	w.settled(1)
+	w.complete(1)
 	controller.claimQueue.Add("uid-a") // the claim is still unbound in the cache
 	w.Never(100*time.Millisecond, func() error {
 		if len(w.calls()) != 1 {

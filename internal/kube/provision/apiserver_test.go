@@ -53,7 +53,7 @@ func TestAPIServer_inTrouble(t *testing.T) {
 				claims = append(claims, newClaim(fmt.Sprint("c", i)))
 				w.Add(claims[i])
 			}
-			w.settled(len(claims))
+			w.complete(len(claims))
 			if n := w.Driver.Count("DeleteVolume"); n != 0 {
 				t.Errorf("%d volumes were deleted", n)
 			}
@@ -84,7 +84,7 @@ func TestAPIServer_whoseWatchesBreak(t *testing.T) {
 		w.BreakWatches()
 		w.Delete(pvc)
 	}
-	w.settled(len(alive))
+	w.complete(len(alive))
 	for _, pvc := range alive {
 		w.BreakWatches()
 		w.Delete(pvc)

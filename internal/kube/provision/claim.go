@@ -28,12 +28,12 @@ func waitFor(format string, arguments ...any) error {
 	return waiting{fmt.Errorf(format, arguments...)}
 }
 
-// syncClaim brings one claim, by its UID, a step on.
+// syncClaim performs the next step for a claim, by its UID.
 func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, error) {
 	uid := types.UID(key)
 	pvc := c.claim(uid)
-	if left, begun := c.intents.Get(key); begun {
-		return c.resume(ctx, pvc, left)
+	if intent, begun := c.intents.Get(key); begun {
+		return c.resume(ctx, pvc, intent)
 	}
 	if pvc == nil || pvc.Spec.VolumeName != "" {
 		c.progress.forget(uid)
@@ -71,7 +71,8 @@ func (c *Controller) nameConflict(pvc *corev1.PersistentVolumeClaim) (time.Durat
 	if !exists || !c.pending(pvc) || !c.here(pvc) || pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == pvc.UID {
 		return 0, nil
 	}
-	return c.explainWait(pvc, fmt.Sprintf("PersistentVolume %q exists and is not for this claim; it stands for %s; delete or rename it", pv.Name, describeVolume(pv)))
+	return c.explainWait(pvc, fmt.Sprintf("PersistentVolume %q exists and is not for this claim; it is of %s; delete or rename it",
+		pv.Name, describeVolume(pv)))
 }
 
 // explainWait writes an event that says why a claim waits, and returns when the claim is
@@ -83,20 +84,20 @@ func (c *Controller) explainWait(pvc *corev1.PersistentVolumeClaim, why string) 
 	return recheckPeriod, nil
 }
 
-// reports is whether this process writes events on a claim. Without a selected node,
+// reports reports whether this process writes events on a claim. Without a selected node,
 // the node of the first rank writes them.
 func (c *Controller) reports(pvc *corev1.PersistentVolumeClaim) bool {
 	return c.env.Scope.Central() || selectedNode(pvc) == c.env.Scope.Node || c.csiNodes != nil && c.rank(pvc.UID) == 0
 }
 
-// begin decides whether it is time to make the claim's volume.
+// begin creates the volume of a claim if the claim is due.
 func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
 	if class.Provisioner != c.env.Driver {
 		if pvc.Annotations[migratedToAnnotation] == c.env.Driver {
-			return c.explainWait(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; make a class with provisioner %q, since parameters are not translated",
-				class.Name, class.Provisioner, c.env.Driver))
+			return c.explainWait(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; create a class with provisioner %q, "+
+				"since parameters are not translated", class.Name, class.Provisioner, c.env.Driver))
 		}
-		return 0, nil // the class was made again, for another driver
+		return 0, nil // the class was created again, for another driver
 	}
 	if selectedNode(pvc) == "" && waitsForConsumer(class) && !c.maySelectBySource(pvc) {
 		return 0, nil
@@ -107,15 +108,16 @@ func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	}
 	if !c.env.Scope.Central() && selectedNode(pvc) == "" {
 		if begun, err := c.intents.Foreign(ctx, string(pvc.UID)); begun || err != nil {
-			return recheckPeriod, err // the volume may exist elsewhere; watchUnserved reports an intent that waits
+			// The volume may exist elsewhere; watchUnserved reports an intent that waits.
+			return recheckPeriod, err
 		}
-		// Not read live before: every node would. What takes it is a write that
-		// fails if the claim is not what the cache has.
-		taken, after, err := c.claimForNode(ctx, pvc, class)
-		if taken == nil {
+		// The claim is not read live, since every node would. The write that selects this
+		// node fails if the claim differs from the cache.
+		selected, after, err := c.claimForNode(ctx, pvc, class)
+		if selected == nil {
 			return after, err
 		}
-		return c.attempt(ctx, taken, class)
+		return c.attempt(ctx, selected, class)
 	}
 	pvc, err := c.current(ctx, pvc, known)
 	if pvc == nil || err != nil {
@@ -124,10 +126,12 @@ func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	return c.attempt(ctx, pvc, class)
 }
 
-// current reads the claim live when the cache may be behind what another
-// process did: a claim that was bound and deleted long ago must not get a
-// volume again (external-provisioner#1469). nil means that nothing is to do.
-func (c *Controller) current(ctx context.Context, pvc *corev1.PersistentVolumeClaim, known step) (*corev1.PersistentVolumeClaim, error) {
+// current reads the claim live if the cache may lack changes by another process: a claim
+// that was bound and deleted long ago must not get a volume again
+// (external-provisioner#1469). It returns nil if the claim needs no volume.
+func (c *Controller) current(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, known step,
+) (*corev1.PersistentVolumeClaim, error) {
 	if time.Since(c.started) > cacheLag && time.Since(known.updated) < cacheLag {
 		return pvc, nil
 	}
@@ -143,7 +147,7 @@ func (c *Controller) current(ctx context.Context, pvc *corev1.PersistentVolumeCl
 	return live, nil
 }
 
-// attempt prepares the request, writes it down and makes the volume.
+// attempt prepares the request, writes the intent and creates the volume.
 func (c *Controller) attempt(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
 	defer c.announce(pvc)()
 	began, key := time.Now(), string(pvc.UID)
@@ -157,8 +161,12 @@ func (c *Controller) attempt(ctx context.Context, pvc *corev1.PersistentVolumeCl
 	if owner := c.progress.reserve(pvc.UID, prepared.Volume.Name); owner != pvc.UID {
 		return c.shares(pvc, prepared.Volume.Name, owner)
 	}
-	if err := c.intents.Put(ctx, key, prepared); err != nil {
+	if prepared, err = c.intents.Put(ctx, key, prepared); err != nil {
 		return 0, c.failed(pvc, class.Name, err)
+	}
+	if prepared.identity() != c.identity { // another process was first: its request may have been sent
+		c.claimQueue.Add(key)
+		return 0, nil
 	}
 	c.progress.note(pvc.UID, func(s *step) { s.untried, s.slowClass = true, class.UID })
 	if err := c.hit("create/intent"); err != nil {
@@ -167,7 +175,7 @@ func (c *Controller) attempt(ctx context.Context, pvc *corev1.PersistentVolumeCl
 	return c.createAndSave(ctx, pvc, prepared, began, func() (map[string]string, error) { return values, nil })
 }
 
-// unprepared says what follows when no request could be made.
+// unprepared handles a claim for which no request could be prepared.
 func (c *Controller) unprepared(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error) (time.Duration, error) {
 	var wait waiting
 	switch {

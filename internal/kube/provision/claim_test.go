@@ -40,11 +40,11 @@ func TestProvision_oneWriteAndAnIntent(t *testing.T) {
 	if pv.Spec.CSI.VolumeHandle != "id-pvc-uid-a" || pv.Spec.ClaimRef.UID != "uid-a" || pv.Spec.CSI.VolumeAttributes[claim.IdentityAttribute] == "" {
 		t.Errorf("%+v", pv.Spec)
 	}
-	if w.records() != 1 {
-		t.Errorf("%d records before they are taken out", w.records())
+	if w.stored() != 1 {
+		t.Errorf("%d intents before the removal", w.stored())
 	}
 	stop()
-	w.settled(1)
+	w.complete(1)
 }
 
 func TestProvision_leavesAlone(t *testing.T) {
@@ -134,8 +134,8 @@ func TestProvision_badInputEndsInAnEvent(t *testing.T) {
 			w.Driver.Controller = []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}
 			w.run()
 			w.event("Warning ProvisioningFailed ns/a", c.want)
-			if len(w.calls()) > 0 || w.records() > 0 {
-				t.Errorf("%d calls, %d records", len(w.calls()), w.records())
+			if len(w.calls()) > 0 || w.stored() > 0 {
+				t.Errorf("%d calls, %d intents", len(w.calls()), w.stored())
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func TestProvision_repeatsTheVeryRequestUntilAFinalAnswer(t *testing.T) {
 		return nil
 	})
 	w.Put(newClass(parameters("tier", "b"))) // the class was made again
-	w.settled(1)
+	w.complete(1)
 	calls := w.calls()
 	for _, call := range calls[1:] {
 		if !proto.Equal(calls[0], call) {
@@ -172,7 +172,7 @@ func TestProvision_asksAnewAfterAFinalAnswer(t *testing.T) {
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed", "broken")
 	w.Put(newClass(parameters("tier", "b")))
-	w.settled(1)
+	w.complete(1)
 	if got := w.calls()[len(w.calls())-1].GetParameters()["tier"]; got != "b" {
 		t.Errorf("the class had changed to b, and %q was sent", got)
 	}

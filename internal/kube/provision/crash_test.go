@@ -113,7 +113,7 @@ func TestCrash_whileAVolumeIsMade(t *testing.T) {
 			w.Put(newClass(parameters("tier", "changed"))) // what is repeated must not depend on it
 			w.controllerManager()
 			w.run()
-			w.settled(1)
+			w.complete(1)
 			w.Eventually(func() error {
 				if w.claimNow("a").Spec.VolumeName != "pvc-uid-a" {
 					return errors.New("the claim is not bound")
@@ -139,7 +139,7 @@ func TestCrash_whileAVolumeIsMade(t *testing.T) {
 			w.Delete(pvc)
 			w.controllerManager()
 			w.run()
-			w.settled(1)
+			w.complete(1)
 			w.Eventually(func() error {
 				if phase := w.pv("pvc-uid-a").Status.Phase; phase != corev1.VolumeReleased {
 					return fmt.Errorf("phase %s", phase)
@@ -175,7 +175,7 @@ func TestCrash_whileAVolumeIsDeleted(t *testing.T) {
 			_, stop := w.run()
 			pvc := newClaim("a")
 			w.Add(pvc)
-			w.settled(1)
+			w.complete(1)
 			stop()
 			w.crash(point, func() { w.Delete(pvc) })
 			w.run()
@@ -195,8 +195,8 @@ func TestCrash_theRecordOfAVolumeThatIsReclaimed(t *testing.T) {
 		w.saved("pvc-uid-a")
 		w.Delete(pvc)
 	})
-	if w.records() != 0 {
-		t.Fatal("the volume is deleted, and its record would have it made again")
+	if w.stored() != 0 {
+		t.Fatal("the volume is deleted, and its intent would create it again")
 	}
 	w.run()
 	w.gone()
@@ -216,8 +216,8 @@ func TestReplay_keepsWhatTheDriverCannotRepeat(t *testing.T) {
 	controller, _ := w.run()
 	w.event("Warning ProvisioningCleanupFailed ns/a", `volume "pvc-uid-a" may have been made`)
 	w.Eventually(func() error {
-		if controller.quarantined() != 1 || w.records() != 1 {
-			return fmt.Errorf("%d in quarantine, %d records", controller.quarantined(), w.records())
+		if controller.quarantined() != 1 || w.stored() != 1 {
+			return fmt.Errorf("%d in quarantine, %d intents", controller.quarantined(), w.stored())
 		}
 		return nil
 	})
@@ -244,7 +244,7 @@ func TestReplay_waitsForRecordsThatCannotBeRead(t *testing.T) {
 		return nil
 	})
 	away.Store(false)
-	w.settled(1)
+	w.complete(1)
 }
 
 func TestReplay_noVolumeWithoutARecord(t *testing.T) {
@@ -278,7 +278,7 @@ func TestFailures_ofEveryWrite(t *testing.T) {
 			for _, pvc := range claims {
 				w.Add(pvc)
 			}
-			w.settled(len(claims))
+			w.complete(len(claims))
 			for _, pvc := range claims {
 				w.Delete(pvc)
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// due is what a PersistentVolume needs of this process.
+// due returns the next step of this process for a PersistentVolume.
 func (c *Controller) due(pv *corev1.PersistentVolume) lifecycle.Due {
 	if !c.env.Scope.OwnsVolume(pv) && !c.env.Scope.Unplaced(pv) {
 		return lifecycle.DueNothing
@@ -24,7 +24,7 @@ func (c *Controller) due(pv *corev1.PersistentVolume) lifecycle.Due {
 	return lifecycle.ReclaimDue(pv)
 }
 
-// syncVolume does what there is to do for one PersistentVolume.
+// syncVolume performs the next step for a PersistentVolume.
 func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration, error) {
 	pv, found := c.volumes.Get(name)
 	if !found || !c.made(pv) {
@@ -43,9 +43,9 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 			return cluster.AddFinalizers(pv, claim.ProvisionerFinalizer)
 		})
 	case lifecycle.DueRelease:
-		// Without the finalizer the object may be gone at once, and no longer shows
-		// that the intent has come to its end.
-		if err := c.forgetRecord(ctx, pv); err != nil {
+		// Without the finalizer the object may be deleted at once, and no longer shows that
+		// the intent is complete.
+		if err := c.forgetIntent(ctx, pv); err != nil {
 			return 0, err
 		}
 		return 0, c.removeFinalizers(ctx, pv, claim.ProvisionerFinalizer)
@@ -62,7 +62,7 @@ const behindCache = time.Second
 // reclaim deletes the volume of a released PersistentVolume, then the object.
 func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (time.Duration, error) {
 	if reason := c.keptBy(pv); reason != "" {
-		// The end of the attachment, or of the other object, brings it here again.
+		// A change of the attachment or of the other object queues it again.
 		c.info(pv, reasonFailedDelete, "%s", reason)
 		return recheckPeriod, nil
 	}
@@ -74,7 +74,7 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 	case err != nil:
 		return 0, fmt.Errorf("read PersistentVolume %q before its volume is deleted: %w", pv.Name, err)
 	case live.UID != pv.UID || !c.made(live) || c.due(live) != lifecycle.DueDelete:
-		return 0, nil // the watch brings what it is now
+		return 0, nil // the watch delivers its new state
 	case !c.volumes.Reached(live):
 		return behindCache, nil // it may lack an object that names the volume
 	}
@@ -96,8 +96,8 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 	return 0, nil
 }
 
-// keptBy returns why a volume is not deleted yet: a node has it, or another
-// PersistentVolume names it; "" if nothing keeps it.
+// keptBy returns why a volume is not deleted yet: it is attached to a node, or another
+// PersistentVolume names it; "" if it may be deleted.
 func (c *Controller) keptBy(pv *corev1.PersistentVolume) string {
 	same := c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, pv.Spec.CSI.VolumeHandle))
 	for _, pv := range same {
@@ -122,7 +122,7 @@ func (c *Controller) attachedTo(pv *corev1.PersistentVolume) (node string, attac
 }
 
 func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
-	if err := c.forgetRecord(ctx, pv); err != nil {
+	if err := c.forgetIntent(ctx, pv); err != nil {
 		return err
 	}
 	if err := c.callDelete(ctx, pv); err != nil {
@@ -150,13 +150,13 @@ func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolu
 	return c.removeFinalizers(ctx, pv, own...)
 }
 
-// forgetRecord sees to it that no crash from here on has the volume made again.
-func (c *Controller) forgetRecord(ctx context.Context, pv *corev1.PersistentVolume) error {
+// forgetIntent removes the intent, so that a crash does not create the volume again.
+func (c *Controller) forgetIntent(ctx context.Context, pv *corev1.PersistentVolume) error {
 	if pv.Spec.ClaimRef == nil || !c.intents.Stored(string(pv.Spec.ClaimRef.UID)) {
 		return nil
 	}
-	if left, found := c.intents.Get(string(pv.Spec.ClaimRef.UID)); found && !c.matches(pv, left) {
-		return nil // the record of another volume
+	if intent, found := c.intents.Get(string(pv.Spec.ClaimRef.UID)); found && !c.matches(pv, intent) {
+		return nil // the intent of another volume
 	}
 	return c.intents.RemoveNow(ctx, string(pv.Spec.ClaimRef.UID))
 }
@@ -167,7 +167,8 @@ func (c *Controller) callDelete(ctx context.Context, pv *corev1.PersistentVolume
 		return err
 	}
 	if !can.CreateDelete {
-		return fmt.Errorf("driver %s does not delete volumes (CREATE_DELETE_VOLUME); set the reclaim policy of PersistentVolume %q to Retain", c.env.Driver, pv.Name)
+		return fmt.Errorf("driver %s does not delete volumes (CREATE_DELETE_VOLUME); set the reclaim policy of PersistentVolume %q to Retain",
+			c.env.Driver, pv.Name)
 	}
 	secrets, err := c.deletionSecret(ctx, pv)
 	if err != nil {
@@ -178,9 +179,9 @@ func (c *Controller) callDelete(ctx context.Context, pv *corev1.PersistentVolume
 	return c.env.CSI.DeleteVolume(calling, &csi.DeleteVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, Secrets: secrets})
 }
 
-// deletionSecret reads the secret that the object names, or, for one from
-// before that was recorded, that its class does. Without it the volume is not
-// deleted: most drivers would answer as if it were.
+// deletionSecret reads the secret that the object names, or its class if an older version
+// created the object. Without the secret the volume is not deleted: most drivers would
+// return success.
 func (c *Controller) deletionSecret(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error) {
 	reference, known := claim.DeletionSecret(pv)
 	if !known {
@@ -194,7 +195,8 @@ func (c *Controller) deletionSecret(ctx context.Context, pv *corev1.PersistentVo
 		if lifecycle.WithoutSecret(pv.Annotations) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("the secret for DeleteVolume is missing: %w; make it again, or annotate the PersistentVolume with %s=true to delete the volume without", err, claim.DeleteWithoutSecretAnnotation)
+		return nil, fmt.Errorf("the secret for DeleteVolume is missing: %w; create it again, or annotate the PersistentVolume with %s=true "+
+			"to delete the volume without it", err, claim.DeleteWithoutSecretAnnotation)
 	}
 	return values, err
 }

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -49,7 +50,7 @@ func TestDeployment_changesWhileAVolumeIsMade(t *testing.T) {
 						w.ended(point, "a")
 						return
 					}
-					w.settled(1)
+					w.complete(1)
 				})
 			}
 		}
@@ -61,7 +62,7 @@ func TestDeployment_changesWhileAVolumeIsMade(t *testing.T) {
 func immediateOnNode(node string) func(*cluster.Env, *Options) {
 	return func(env *cluster.Env, o *Options) {
 		onNodes(node)(env, o)
-		o.ImmediateOnNodes, o.TurnOfNode = true, time.Millisecond
+		o.ImmediateOnNodes, o.BaseDelay = true, time.Millisecond
 	}
 }
 
@@ -90,7 +91,7 @@ func TestDeployment_changesWhileAVolumeOfImmediateBindingIsMade(t *testing.T) {
 						w.ended(point, "a")
 						return
 					}
-					w.settled(1)
+					w.complete(1)
 					for _, call := range w.calls() {
 						if node := call.GetAccessibilityRequirements().GetPreferred()[0].GetSegments()["node"]; node != "n1" {
 							t.Errorf("CreateVolume was called for node %s", node)
@@ -151,7 +152,7 @@ func TestDeployment_theNodeWhoseDriverWasCalledCompletesAnIntentOfSeveralPlaces(
 				w.gone()
 				return
 			}
-			w.settled(1)
+			w.complete(1)
 			if volumes := w.Driver.Volumes(); volumes["pvc-uid-a@n2"] == "" {
 				t.Errorf("volumes %v", volumes)
 			}
@@ -172,7 +173,7 @@ func TestDeployment_aNodeCompletesTheIntentThatItMarked(t *testing.T) {
 			for _, node := range []string{"n1", "n2"} {
 				w.run(w.withInstance(node, immediateOnNode(node)))
 			}
-			w.settled(1)
+			w.complete(1)
 		})
 	}
 }
@@ -220,8 +221,8 @@ func TestDeployment_aMarkedIntentOfSeveralPlacesWaitsForACentralProcess(t *testi
 						}
 						defer stop()
 					}
-					if calls := w.calls(); len(calls) != 1 || w.records() != 1 {
-						t.Errorf("calls %v, %d intents", calls, w.records())
+					if calls := w.calls(); len(calls) != 1 || w.stored() != 1 {
+						t.Errorf("calls %v, %d intents", calls, w.stored())
 					}
 					for _, event := range w.Events() {
 						if strings.Contains(event, "VolumeRetained") {
@@ -240,7 +241,7 @@ func TestDeployment_aMarkedIntentOfSeveralPlacesWaitsForACentralProcess(t *testi
 		_, stop := w.run(w.withInstance("n2", immediateOnNode("n2")))
 		stop()
 		w.run(w.withInstance("n2", anywhere))
-		w.settled(1)
+		w.complete(1)
 	})
 }
 
@@ -259,7 +260,7 @@ func TestDeployment_aRejectionByAnotherInstanceProvesNothing(t *testing.T) {
 			controller, stop := w.run(w.withInstance("n1", anywhere))
 			w.Eventually(func() error {
 				if n := controller.quarantined(); n != 1 {
-					return fmt.Errorf("%d intents in quarantine, %d stored", n, w.records())
+					return fmt.Errorf("%d intents in quarantine, %d stored", n, w.stored())
 				}
 				return nil
 			})
@@ -270,7 +271,7 @@ func TestDeployment_aRejectionByAnotherInstanceProvesNothing(t *testing.T) {
 				w.gone()
 				return
 			}
-			w.settled(1)
+			w.complete(1)
 		})
 	}
 }
@@ -286,14 +287,14 @@ func TestDeployment_theNextInstanceIsRecordedBeforeItsCall(t *testing.T) {
 	w.crashAs("create/called", w.withInstance("n2", onNodes("n2")), func() {})
 	controller, stop := w.run(w.withInstance("n1", onlyN2))
 	w.Eventually(func() error {
-		if n := controller.quarantined() + w.records(); n != 2 {
-			return fmt.Errorf("%d intents in quarantine, %d stored", controller.quarantined(), w.records())
+		if n := controller.quarantined() + w.stored(); n != 2 {
+			return fmt.Errorf("%d intents in quarantine, %d stored", controller.quarantined(), w.stored())
 		}
 		return nil
 	})
 	stop()
 	w.run(w.withInstance("n2", onNodes("n2")))
-	w.settled(1)
+	w.complete(1)
 }
 
 // started makes a central process with the driver of a node that has read the intents
@@ -329,11 +330,11 @@ func TestDeployment_theMarkOfAnotherProcessStays(t *testing.T) {
 			c := w.started(instance)
 			w.changeIntents(func(text string) string { return strings.Replace(text, `"unsaved":true,`, "", 1) })
 			w.Delete(newClaim("a"))
-			left, ok := c.intents.Get("uid-a")
-			if !ok || !left.Unsaved {
-				t.Fatalf("the intent in memory: %+v, %t", left, ok)
+			intent, ok := c.intents.Get("uid-a")
+			if !ok || !intent.Unsaved {
+				t.Fatalf("the intent in memory: %+v, %t", intent, ok)
 			}
-			if _, err := c.resume(w.Context(), nil, left); err != nil {
+			if _, err := c.resume(w.Context(), nil, intent); err != nil {
 				t.Fatal(err)
 			}
 			w.retained("a")
@@ -342,26 +343,48 @@ func TestDeployment_theMarkOfAnotherProcessStays(t *testing.T) {
 	}
 }
 
-// TestDeployment_aQuarantineKeepsTheChangesOfAnotherProcess: the quarantined intent has
-// the mark and the instance that another process added.
-func TestDeployment_aQuarantineKeepsTheChangesOfAnotherProcess(t *testing.T) {
-	w := nodesWorld(t, newClass(waitForConsumer), "n1", "n2")
-	asN1 := func(env *cluster.Env, o *Options) { onNodes("n1")(env, o); env.DriverNode = "n1" }
-	w.crashAs("create/called", asN1, func() { w.Add(newClaim("a", onNode("n1"))) })
-	c := w.started("n1")
-	w.changeIntents(func(text string) string {
-		text = strings.Replace(text, `"unsaved":true,`, "", 1)
-		return strings.Replace(text, `"instances":["n1"]`, `"instances":["n1","n2"]`, 1)
-	})
-	left, _ := c.intents.Get("uid-a")
-	if _, err := c.quarantine(w.Context(), left, errors.New("the driver cannot tell")); err != nil {
-		t.Fatal(err)
-	}
-	stored, found, err := c.intents.Reread(w.Context(), "uid-a")
-	if err != nil || !found {
-		t.Fatal(found, err)
-	}
-	if stored.Quarantine == "" || stored.Unsaved || !slices.Equal(stored.Instances, []string{"n1", "n2"}) {
-		t.Errorf("quarantine %q, unsaved %t, instances %q", stored.Quarantine, stored.Unsaved, stored.Instances)
+// TestDeployment_aChangeKeepsThatOfAnotherProcess: two processes change an intent, each
+// without the knowledge of the other's change. A lost mark or instance could let a
+// process take a rejection for proof that no volume exists.
+func TestDeployment_aChangeKeepsThatOfAnotherProcess(t *testing.T) {
+	const instances, unsaved = `"instances":["n1"],`, `"unsaved":true,`
+	for name, row := range map[string]struct {
+		other, replaced string // what the other process changes
+		change          func(*Controller, context.Context, volumeIntent) error
+		want            volumeIntent
+	}{
+		"a mark": {instances, `"instances":["n1","n2"],`, func(c *Controller, ctx context.Context, i volumeIntent) error {
+			_, err := c.markSaving(ctx, i)
+			return err
+		}, volumeIntent{Instances: []string{"n1", "n2"}}},
+		"an instance": {unsaved, "", func(c *Controller, ctx context.Context, i volumeIntent) error {
+			c.env.DriverNode = "n3"
+			_, _, err := c.addInstance(ctx, i)
+			return err
+		}, volumeIntent{Instances: []string{"n1", "n3"}}},
+		"a quarantine": {instances + unsaved, `"instances":["n1","n2"],`, func(c *Controller, ctx context.Context, i volumeIntent) error {
+			_, err := c.quarantine(ctx, i, errors.New("unknown"))
+			return err
+		}, volumeIntent{Instances: []string{"n1", "n2"}, Quarantine: "unknown"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := nodesWorld(t, newClass(waitForConsumer), "n1", "n2")
+			asN1 := func(env *cluster.Env, o *Options) { onNodes("n1")(env, o); env.DriverNode = "n1" }
+			w.crashAs("create/called", asN1, func() { w.Add(newClaim("a", onNode("n1"))) })
+			c := w.started("n1")
+			w.changeIntents(func(text string) string { return strings.Replace(text, row.other, row.replaced, 1) })
+			intent, _ := c.intents.Get("uid-a")
+			if err := row.change(c, w.Context(), intent); err != nil {
+				t.Fatal(err)
+			}
+			stored, found, err := c.intents.Reread(w.Context(), "uid-a")
+			if err != nil || !found {
+				t.Fatal(found, err)
+			}
+			if stored.Quarantine != row.want.Quarantine || stored.Unsaved || !slices.Equal(stored.Instances, row.want.Instances) {
+				t.Errorf("quarantine %q, unsaved %t, instances %q", stored.Quarantine, stored.Unsaved, stored.Instances)
+			}
+		})
 	}
 }

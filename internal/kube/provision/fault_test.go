@@ -15,13 +15,13 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// editRecords changes the ConfigMap with records as a person would.
-func (w *world) editRecords(change func(map[string]string)) {
+// editIntents changes the ConfigMap with intents as an administrator does.
+func (w *world) editIntents(change func(map[string]string)) {
 	w.t.Helper()
 	w.Eventually(func() error {
 		list, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
-			return fmt.Errorf("%d objects with records: %w", len(list.Items), err)
+			return fmt.Errorf("%d objects with intents: %w", len(list.Items), err)
 		}
 		change(list.Items[0].Data)
 		_, err = w.Core.CoreV1().ConfigMaps(apiserver.Intents).Update(w.Context(), &list.Items[0], metav1.UpdateOptions{})
@@ -38,7 +38,7 @@ func TestSuspect_takenOutByHand(t *testing.T) {
 	controller, _ := w.run(func(_ *cluster.Env, o *Options) { o.SlowRetry = 100 * time.Millisecond })
 	w.event("Warning ProvisioningCleanupFailed ns/a", "may have been made")
 	w.answer(csidriver.Fail(codes.NotFound, "no such source"), csidriver.Fail(codes.NotFound, "no such source"))
-	w.editRecords(func(records map[string]string) { clear(records) })
+	w.editIntents(func(intents map[string]string) { clear(intents) })
 	w.saved("pvc-uid-a")
 	w.Eventually(func() error {
 		if n := controller.quarantined(); n != 0 {
@@ -74,12 +74,12 @@ func TestReplay_leavesADamagedRecordAlone(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, newClass())
 			w.crash("create/intent", func() { w.Add(newClaim("a")) })
-			w.editRecords(func(records map[string]string) { records["uid-x"] = text })
+			w.editIntents(func(intents map[string]string) { intents["uid-x"] = text })
 			w.run()
 			w.saved("pvc-uid-a")
 			w.Eventually(func() error {
-				if n := w.records(); n != 1 {
-					return fmt.Errorf("%d records, not the damaged one alone", n)
+				if n := w.stored(); n != 1 {
+					return fmt.Errorf("%d intents, not the damaged one alone", n)
 				}
 				return nil
 			})
@@ -96,8 +96,8 @@ func TestProvision_invalidArgumentIsForgottenWithTheWish(t *testing.T) {
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed ns/a", "no such tier")
 	w.Eventually(func() error {
-		if n := w.records(); n != 0 {
-			return fmt.Errorf("%d records", n)
+		if n := w.stored(); n != 0 {
+			return fmt.Errorf("%d intents", n)
 		}
 		return nil
 	})
@@ -127,8 +127,8 @@ func TestRun_leavesTheRecordsToTheNextHolderOfTheLease(t *testing.T) {
 			w.event("Normal ProvisioningSucceeded ns/a")
 			end(test.cause)
 			<-ended
-			if n := w.records(); n != test.left {
-				t.Errorf("%d records are left, want %d", n, test.left)
+			if n := w.stored(); n != test.left {
+				t.Errorf("%d intents are left, want %d", n, test.left)
 			}
 		})
 	}

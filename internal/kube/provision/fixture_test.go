@@ -218,7 +218,7 @@ func (w *world) claimNow(name string) *corev1.PersistentVolumeClaim {
 	return pvc
 }
 
-func (w *world) records() int {
+func (w *world) stored() int {
 	list, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.t.Fatal(err)
@@ -255,7 +255,7 @@ func (w *world) saved(name string) *corev1.PersistentVolume {
 	return w.pv(name)
 }
 
-// gone waits until no PersistentVolume, no volume and no record is left.
+// gone waits until no PersistentVolume, no volume and no intent remain.
 func (w *world) gone() {
 	w.t.Helper()
 	w.Eventually(func() error {
@@ -263,15 +263,15 @@ func (w *world) gone() {
 		if err != nil {
 			return err
 		}
-		if volumes := w.Driver.Volumes(); len(list.Items)+len(volumes)+w.records() > 0 {
-			return fmt.Errorf("left: %d PersistentVolumes, volumes %v, %d records", len(list.Items), volumes, w.records())
+		if volumes := w.Driver.Volumes(); len(list.Items)+len(volumes)+w.stored() > 0 {
+			return fmt.Errorf("remaining: %d PersistentVolumes, volumes %v, %d intents", len(list.Items), volumes, w.stored())
 		}
 		return nil
 	})
 }
 
-// settled waits until each volume has its PersistentVolume and no intent is left.
-func (w *world) settled(volumes int) {
+// complete waits until each volume has its PersistentVolume and no intent remains.
+func (w *world) complete(volumes int) {
 	w.t.Helper()
 	w.Eventually(func() error {
 		list, err := w.Core.CoreV1().PersistentVolumes().List(w.Context(), metav1.ListOptions{})
@@ -283,8 +283,8 @@ func (w *world) settled(volumes int) {
 			handles[pv.Spec.CSI.VolumeHandle] = true
 		}
 		made := slices.Collect(maps.Values(w.Driver.Volumes()))
-		if len(list.Items) != volumes || len(made) != volumes || w.records() != 0 {
-			return fmt.Errorf("%d PersistentVolumes, volumes %v, %d records", len(list.Items), made, w.records())
+		if len(list.Items) != volumes || len(made) != volumes || w.stored() != 0 {
+			return fmt.Errorf("%d PersistentVolumes, volumes %v, %d intents", len(list.Items), made, w.stored())
 		}
 		for _, id := range made {
 			if !handles[id] {

@@ -26,10 +26,10 @@ func (c *Controller) holder(ctx context.Context, handle string) (lifecycle.Holde
 	for {
 		page, err := c.env.Core.CoreV1().PersistentVolumes().List(ctx, options)
 		if err != nil {
-			return found, fmt.Errorf("does a PersistentVolume name volume %q: %w", handle, err)
+			return found, fmt.Errorf("list the PersistentVolumes that name volume %q: %w", handle, err)
 		}
-		if here := lifecycle.FindHolder(pointers(page.Items), c.env.Driver, handle, c.elsewhereVolume); here.Name != "" {
-			found = here
+		if holder := lifecycle.FindHolder(pointers(page.Items), c.env.Driver, handle, c.elsewhereVolume); holder.Name != "" {
+			found = holder
 		}
 		options.Continue = page.Continue
 		if found.Name != "" && !found.Elsewhere || options.Continue == "" {
@@ -48,12 +48,12 @@ func pointers(volumes []corev1.PersistentVolume) iter.Seq[*corev1.PersistentVolu
 	}
 }
 
-// cachedHolder reports whether the cache knows another PersistentVolume than the
-// record's own that names a volume: enough to ask the API server, and not enough
-// to delete.
-func (c *Controller) cachedHolder(handle string, left record) bool {
-	return slices.ContainsFunc(c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle)), func(pv *corev1.PersistentVolume) bool {
-		return pv.Name != left.Volume.Name || !c.matches(pv, left)
+// cachedHolder reports whether the cache has another PersistentVolume than that of the
+// intent that names a volume. Then the API server decides.
+func (c *Controller) cachedHolder(handle string, intent volumeIntent) bool {
+	same := c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle))
+	return slices.ContainsFunc(same, func(pv *corev1.PersistentVolume) bool {
+		return pv.Name != intent.Volume.Name || !c.matches(pv, intent)
 	})
 }
 
@@ -63,27 +63,28 @@ func (c *Controller) elsewhereVolume(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.NodeAffinity != nil && pv.Spec.NodeAffinity.Required != nil && !c.env.Scope.OwnsVolume(pv)
 }
 
-// holderError says which PersistentVolume has the volume that the driver returned. The driver's answer is
-// forgotten: when the PersistentVolume goes, its volume may go with it.
-func (c *Controller) holderError(left record, handle string, holder lifecycle.Holder) error {
-	c.progress.note(left.Volume.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
-	return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q; the volume is left alone",
-		left.Volume.Name, handle, holder.Name)
+// holderError names the PersistentVolume that has the volume which the driver returned. It
+// forgets the driver's answer: the volume may be deleted with the PersistentVolume.
+func (c *Controller) holderError(intent volumeIntent, handle string, holder lifecycle.Holder) error {
+	c.progress.note(intent.Volume.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
+	return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q; the volume is kept",
+		intent.Volume.Name, handle, holder.Name)
 }
 
 // dropDuplicate discards an intent whose volume has the name of another claim's intent.
 // The driver finds volumes by name, so both are one volume, and the other intent
 // completes it.
-func (c *Controller) dropDuplicate(ctx context.Context, left record, owner types.UID) (time.Duration, error) {
-	uid := left.Volume.Spec.ClaimRef.UID
-	c.log.WarnContext(ctx, "two claims share the name of a volume; the second one waits", "volume", left.Volume.Name, "claim", left.claimKey(), "first", owner)
-	c.drop(uid, left)
+func (c *Controller) dropDuplicate(ctx context.Context, intent volumeIntent, owner types.UID) (time.Duration, error) {
+	uid := intent.Volume.Spec.ClaimRef.UID
+	c.log.WarnContext(ctx, "two claims share the name of a volume; the second one waits",
+		"volume", intent.Volume.Name, "claim", intent.claimKey(), "first", owner)
+	c.drop(uid, intent)
 	c.claimQueue.Add(string(uid))
 	return 0, nil
 }
 
 // shares explains that a claim waits because another one's volume has the name.
 func (c *Controller) shares(pvc *corev1.PersistentVolumeClaim, name string, owner types.UID) (time.Duration, error) {
-	return c.explainWait(pvc, fmt.Sprintf("the volume of the claim with UID %s is named %q too; the UIDs begin alike: give the provisioner a greater --volume-name-uuid-length",
-		owner, name))
+	return c.explainWait(pvc, fmt.Sprintf("the volume of the claim with UID %s is named %q too; the UIDs begin alike: "+
+		"give the provisioner a greater --volume-name-uuid-length", owner, name))
 }

@@ -215,13 +215,13 @@ func (c *chaos) runLast() {
 	stop := nodes()
 	c.Converges(c.onlyCentralIntents)
 	stop()
-	if c.records() == 0 {
+	if c.stored() == 0 {
 		nodes()
 		return
 	}
 	_, stop = c.run(c.central, c.options)
 	c.Converges(func() error {
-		if c.records() > 0 {
+		if c.stored() > 0 {
 			return errors.New(c.describeIntents())
 		}
 		return nil
@@ -236,7 +236,7 @@ func (c *chaos) onlyCentralIntents() error {
 	waiting := map[types.UID]bool{}
 	for _, object := range c.intents() {
 		for uid, text := range object.Data {
-			var left record
+			var left volumeIntent
 			if err := json.Unmarshal([]byte(text), &left); err != nil {
 				return err
 			}
@@ -421,7 +421,7 @@ func (c *chaos) step() {
 }
 
 // whole compares the driver's volumes with the objects: each PersistentVolume has
-// its volume, each volume its one PersistentVolume, no record is left, and each claim
+// its volume, each volume its one PersistentVolume, no intent remains, and each claim
 // has a volume, unless another claim's volume has its name.
 func (c *chaos) whole() error {
 	list, err := c.Core.CoreV1().PersistentVolumes().List(c.Context(), metav1.ListOptions{})
@@ -458,7 +458,7 @@ func (c *chaos) whole() error {
 		}
 		waiting++
 	}
-	if n := c.records(); n > waiting {
+	if n := c.stored(); n > waiting {
 		c.endQuarantine()
 		return fmt.Errorf("%d intents, %d claims wait: %s", n, waiting, c.describeIntents())
 	}
@@ -472,7 +472,7 @@ func (c *chaos) endQuarantine() {
 	volumes := c.Driver.Volumes()
 	for _, object := range c.intents() {
 		for uid, text := range object.Data {
-			var quarantined record
+			var quarantined volumeIntent
 			if json.Unmarshal([]byte(text), &quarantined) != nil || quarantined.Quarantine == "" || !c.kept[volumes[quarantined.Volume.Name]] {
 				continue
 			}
@@ -547,7 +547,7 @@ func TestModel_randomEventsAndCrashes(t *testing.T) {
 				if err := errors.Join(c.whole(), c.keeps()); err != nil {
 					return err
 				}
-				if left := len(c.Driver.Volumes()); left != len(c.kept) || c.records() > 0 {
+				if left := len(c.Driver.Volumes()); left != len(c.kept) || c.stored() > 0 {
 					return fmt.Errorf("left: %v, kept %v, intents: %s", c.Driver.Volumes(), c.kept, c.describeIntents())
 				}
 				return nil

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/bits"
@@ -10,29 +11,29 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// longestTurn is when the nodes have had their turns at a claim: with the usual
-// pause, 2^30 of them.
-const longestTurn = time.Minute
+// maximumDelay is the time after which every node has tried to select itself for a claim,
+// for up to 2^30 nodes with the default delay.
+const maximumDelay = time.Minute
 
-// turn is how long the node of a rank leaves a claim to those before it: one is
-// first, then one, two, four and so on at once, so that among thousands of nodes
-// a free one is soon found, and seldom do more try than had to.
-func (c *Controller) turn(rank int) time.Duration {
-	return time.Duration(bits.Len(uint(rank))) * c.options.TurnOfNode
+// delay returns how long the node of a rank waits before it selects itself for a claim.
+// One node is first, then one, two, four and so on at once, so that among thousands of
+// nodes a free one is found soon, and few try at the same time.
+func (c *Controller) delay(rank int) time.Duration {
+	return time.Duration(bits.Len(uint(rank))) * c.options.BaseDelay
 }
 
 // claimForNode selects this node for a claim with immediate binding. The nodes try in
 // an order that differs for each claim and is the same on all nodes, so that they
 // spread and rarely try at once. It returns nil if this node is not selected (yet).
-func (c *Controller) claimForNode(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+func (c *Controller) claimForNode(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
+) (*corev1.PersistentVolumeClaim, time.Duration, error) {
 	if c.maySelectBySource(pvc) {
 		return c.selectBySource(ctx, pvc)
 	}
@@ -40,7 +41,7 @@ func (c *Controller) claimForNode(ctx context.Context, pvc *corev1.PersistentVol
 		return nil, 0, nil
 	}
 	known := c.progress.of(pvc.UID)
-	pause := max(time.Until(known.asked.Add(c.turn(c.rank(pvc.UID)))), time.Until(known.skipUntil))
+	pause := max(time.Until(known.asked.Add(c.delay(c.rank(pvc.UID)))), time.Until(known.skipUntil))
 	if pause > 0 {
 		return nil, pause, nil
 	}
@@ -61,8 +62,10 @@ func (c *Controller) claimForNode(ctx context.Context, pvc *corev1.PersistentVol
 // explainNotAllowed writes the event on a claim whose class does not allow this node.
 // The node of the first rank does, after all other nodes had the time to select
 // themselves.
-func (c *Controller) explainNotAllowed(pvc *corev1.PersistentVolumeClaim, known step, why error) (*corev1.PersistentVolumeClaim, time.Duration, error) {
-	if pause := time.Until(known.asked.Add(longestTurn)); pause > 0 || c.rank(pvc.UID) > 0 {
+func (c *Controller) explainNotAllowed(
+	pvc *corev1.PersistentVolumeClaim, known step, why error,
+) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+	if pause := time.Until(known.asked.Add(maximumDelay)); pause > 0 || c.rank(pvc.UID) > 0 {
 		return nil, max(pause, recheckPeriod), nil
 	}
 	after, err := c.explainWait(pvc, why.Error())
@@ -93,8 +96,8 @@ func weight(node string, uid types.UID) uint64 {
 	return w
 }
 
-// room reports whether the driver has place for the claim on this node, as far as
-// it can say.
+// room reports whether the driver has enough capacity for the claim on this node. It
+// returns true for a driver without GET_CAPACITY.
 func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (bool, error) {
 	_, can, err := c.capabilities(ctx)
 	if err != nil || !can.Capacity {
@@ -122,7 +125,8 @@ func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		free = min(free, largest.GetValue())
 	}
 	if size := request.GetCapacityRange().GetRequiredBytes(); free < size {
-		why := fmt.Sprintf("node %q has room for %d bytes, and %s asks for %d; other nodes are tried", c.env.Scope.Node, free, claim.Describe(pvc), size)
+		why := fmt.Sprintf("node %q has room for %d bytes, and %s requests %d; other nodes are tried",
+			c.env.Scope.Node, free, claim.Describe(pvc), size)
 		_, err = c.explainWait(pvc, why)
 		return false, err
 	}
@@ -130,25 +134,25 @@ func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 }
 
 // selectNode writes this node into the claim, unless the claim has changed meanwhile.
-func (c *Controller) selectNode(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+func (c *Controller) selectNode(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolumeClaim, time.Duration, error) {
 	name := cluster.Add(c.env.Scope.Node, "metadata", "annotations", selectedNodeAnnotation)
-	patch := cluster.JSONPatch(cluster.TestVersion(pvc.ResourceVersion), name)
-	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).
-		Patch(ctx, pvc.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+	claims := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace)
+	written, err := c.claims.Patch(ctx, claims, pvc, cluster.TestVersion(pvc.ResourceVersion), name)
 	switch {
-	case outdated(err):
-		return nil, c.options.TurnOfNode, nil // another node may have been first
-	case apierrors.IsNotFound(err):
+	case errors.Is(err, cluster.ErrChanged):
+		return nil, c.options.BaseDelay, nil // another node may have been first
+	case errors.Is(err, cluster.ErrGone):
 		return nil, 0, nil
 	case err != nil:
-		return nil, 0, fmt.Errorf("choose node %q for %s: %w", c.env.Scope.Node, claim.Describe(pvc), err)
+		return nil, 0, fmt.Errorf("select node %q for %s: %w", c.env.Scope.Node, claim.Describe(pvc), err)
 	}
-	c.claims.Wrote(written)
 	return written, 0, nil
 }
 
-// reschedule takes the selected node out of a claim, if it still is that one:
-// the scheduler then chooses again. A dropped intent is first removed from its
+// reschedule removes the selected node from a claim, if it still is that one, so that
+// the scheduler selects a node again. A dropped intent is first removed from its
 // ConfigMap: a process that found it after a crash would complete it for the old
 // node, while another node has the claim.
 func (c *Controller) reschedule(ctx context.Context, pvc *corev1.PersistentVolumeClaim, node string) error {
@@ -166,14 +170,9 @@ func (c *Controller) reschedule(ctx context.Context, pvc *corev1.PersistentVolum
 			return err // the claim is tried on this node again
 		}
 	}
-	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).
-		Patch(ctx, pvc.Name, types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
-	switch {
-	case apierrors.IsNotFound(err), outdated(err):
-		return nil // gone, or chosen again already
-	case err != nil:
-		return fmt.Errorf("%s: take node %q back: %w", claim.Describe(pvc), node, err)
+	_, err := c.claims.Patch(ctx, c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace), pvc, ops...)
+	if err != nil && !errors.Is(err, cluster.ErrGone) && !errors.Is(err, cluster.ErrChanged) { // else a node is selected again
+		return fmt.Errorf("%s: remove the selected node %q: %w", claim.Describe(pvc), node, err)
 	}
-	c.claims.Wrote(written)
 	return nil
 }

@@ -34,7 +34,7 @@ func registered(node string) *storagev1.CSINode {
 func (w *world) onItsOwn(node string, change ...func(*cluster.Env, *Options)) (*Controller, func()) {
 	scope := func(env *cluster.Env, o *Options) {
 		env.Scope = cluster.Scope{Node: node, Segments: map[string]string{"node": node}}
-		o.ImmediateOnNodes, o.TurnOfNode = true, 30*time.Millisecond
+		o.ImmediateOnNodes, o.BaseDelay = true, 30*time.Millisecond
 	}
 	return w.run(append([]func(*cluster.Env, *Options){scope}, change...)...)
 }
@@ -79,13 +79,13 @@ func TestNode_oneOfManyTakesAnImmediateClaim(t *testing.T) {
 		return nil
 	})
 	for _, node := range nodes {
-		w.onItsOwn(node, func(_ *cluster.Env, o *Options) { o.TurnOfNode = time.Minute })
+		w.onItsOwn(node, func(_ *cluster.Env, o *Options) { o.BaseDelay = time.Minute })
 	}
 	const claims = 20
 	for i := range claims {
 		w.Add(newClaim(fmt.Sprint("c", i)))
 	}
-	w.settled(claims)
+	w.complete(claims)
 	mu.Lock()
 	defer mu.Unlock()
 	for claim, n := range tries {
@@ -116,7 +116,7 @@ func TestNode_theNextTakesWhatTheFirstHasNoRoomFor(t *testing.T) {
 	for i := range 8 { // some of them are n1's first
 		w.Add(newClaim(fmt.Sprint("c", i)))
 	}
-	w.settled(8)
+	w.complete(8)
 	w.event(`node "n1" has room for 1048576 bytes`)
 	for i := range 8 {
 		if node := selectedNode(w.claimNow(fmt.Sprint("c", i))); node != "n2" {
@@ -137,7 +137,7 @@ func TestNode_leavesAnImmediateClaimToTheNodesThatItsClassAllows(t *testing.T) {
 	for i := range 8 { // some of them are n1's first
 		w.Add(newClaim(fmt.Sprint("c", i)))
 	}
-	w.settled(8)
+	w.complete(8)
 	for i := range 8 {
 		if node := selectedNode(w.claimNow(fmt.Sprint("c", i))); node != "n2" {
 			t.Errorf("c%d is on %s", i, node)
@@ -163,7 +163,7 @@ func TestNode_givesAClaimBackThatItCannotServe(t *testing.T) {
 	for i := range 6 {
 		w.Add(newClaim(fmt.Sprint("c", i)))
 	}
-	w.settled(6)
+	w.complete(6)
 }
 
 func TestNode_undoesWhatAnotherNodeWasChosenFor(t *testing.T) {
@@ -181,7 +181,7 @@ func TestNode_refusesAVolumeOfNoPlace(t *testing.T) {
 	w.Driver.Creation.Answer = nil
 	w.onItsOwn("n1")
 	w.Add(newClaim("a", onNode("n1")))
-	w.event("Warning ProvisioningFailed ns/a", `without saying that it is on node "n1"`)
+	w.event("Warning ProvisioningFailed ns/a", `is on node "n1"`)
 	w.Eventually(func() error {
 		if w.Driver.Count("DeleteVolume") == 0 {
 			return errors.New("not deleted")
@@ -220,9 +220,9 @@ func TestRank_oneNodeIsFirstForEachClaim(t *testing.T) {
 
 func TestTurn_growsWithTheLogarithmOfTheRank(t *testing.T) {
 	w := nodesWorld(t, newClass(), "n1")
-	c, _ := w.onItsOwn("n1", func(_ *cluster.Env, o *Options) { o.TurnOfNode = 2 * time.Second })
+	c, _ := w.onItsOwn("n1", func(_ *cluster.Env, o *Options) { o.BaseDelay = 2 * time.Second })
 	for rank, want := range map[int]time.Duration{0: 0, 1: 2, 2: 4, 3: 4, 4: 6, 30: 10, 5000: 26} {
-		if got := c.turn(rank); got != want*time.Second {
+		if got := c.delay(rank); got != want*time.Second {
 			t.Errorf("rank %d waits %v, want %v", rank, got, want*time.Second)
 		}
 	}
@@ -230,7 +230,7 @@ func TestTurn_growsWithTheLogarithmOfTheRank(t *testing.T) {
 
 func TestNode_aClaimThatChangesAllTheTimeGetsItsTurn(t *testing.T) {
 	w := nodesWorld(t, newClass(), "n1", "n2") // n1 is down
-	w.onItsOwn("n2", func(_ *cluster.Env, o *Options) { o.TurnOfNode = 100 * time.Millisecond })
+	w.onItsOwn("n2", func(_ *cluster.Env, o *Options) { o.BaseDelay = 100 * time.Millisecond })
 	w.Add(newClaim("c0"), newClaim("c1"), newClaim("c2"), newClaim("c3"))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -244,5 +244,5 @@ func TestNode_aClaimThatChangesAllTheTimeGetsItsTurn(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}()
-	w.settled(4)
+	w.complete(4)
 }

@@ -14,47 +14,49 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// prepare makes the record of a claim's volume, and reads the secret's values
-// for the first call. It changes nothing but the finalizer of a source.
-func (c *Controller) prepare(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (record, map[string]string, error) {
+// prepare returns the intent of a claim's volume, and the secret's values for the first
+// call. It changes only the finalizer of a source.
+func (c *Controller) prepare(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
+) (volumeIntent, map[string]string, error) {
 	source, err := claim.SourceOf(pvc)
 	if err != nil {
-		return record{}, nil, err
+		return volumeIntent{}, nil, err
 	}
 	plugin, can, err := c.capabilities(ctx)
 	if err != nil {
-		return record{}, nil, err
+		return volumeIntent{}, nil, err
 	}
 	if err := c.able(pvc, source, can, plugin); err != nil {
-		return record{}, nil, err
+		return volumeIntent{}, nil, err
 	}
 	creation, err := c.creation(pvc, class, can)
 	if err != nil {
-		return record{}, nil, err
+		return volumeIntent{}, nil, err
 	}
 	secrets, err := creation.Class.ResolveSecrets(claim.VolumeTokens(pvc, creation.VolumeName))
 	if err != nil {
-		return record{}, nil, err
+		return volumeIntent{}, nil, err
 	}
 	if creation.Source, err = c.source(ctx, pvc, source); err != nil {
-		return record{}, nil, err
+		return volumeIntent{}, nil, err
 	}
-	if creation.Topology, err = c.place(pvc, class, plugin); err != nil {
-		return record{}, nil, err
+	if creation.Topology, err = c.topology(pvc, class, plugin); err != nil {
+		return volumeIntent{}, nil, err
 	}
 	request, err := creation.Request()
 	if err != nil {
-		return record{}, nil, err
+		return volumeIntent{}, nil, err
 	}
 	values, err := c.env.Secret(ctx, secrets[claim.SecretProvision])
 	if err != nil {
-		return record{}, nil, fmt.Errorf("secret for CreateVolume, named by StorageClass %q: %w", class.Name, err)
+		return volumeIntent{}, nil, fmt.Errorf("secret for CreateVolume, named by StorageClass %q: %w", class.Name, err)
 	}
 	template := creation.Template(claim.VolumeOptions{
 		Policy: claim.ReclaimPolicy(class), Finalizers: c.finalizers(claim.ReclaimPolicy(class)), Secrets: secrets,
 		Identity: c.identity, ReadOnly: c.options.PublishReadOnly && can.PublishReadOnly,
 	})
-	made, err := newRecord(request, template, sourceOf(pvc), selectedNode(pvc), c.env.DriverNode)
+	made, err := newIntent(request, template, sourceOf(pvc), selectedNode(pvc), c.env.DriverNode)
 	return made, values, err
 }
 
@@ -86,24 +88,27 @@ func (c *Controller) capabilities(ctx context.Context) (client.PluginCapabilitie
 	return plugin, can, err
 }
 
-// able reports whether the driver can do what the claim asks for.
-func (c *Controller) able(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, can client.ControllerCapabilities, plugin client.PluginCapabilities) error {
+// able returns an error if the driver lacks a capability for a claim.
+func (c *Controller) able(
+	pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, can client.ControllerCapabilities, plugin client.PluginCapabilities,
+) error {
 	lacks := func(what, capability string) error {
 		return fmt.Errorf("%s: driver %s does not %s (%s)", claim.Describe(pvc), c.env.Driver, what, capability)
 	}
 	switch {
 	case !can.CreateDelete:
-		return lacks("make volumes", "CREATE_DELETE_VOLUME")
+		return lacks("create volumes", "CREATE_DELETE_VOLUME")
 	case source.Kind == claim.SourceSnapshot && !can.Snapshots:
 		return lacks("restore snapshots", "CREATE_DELETE_SNAPSHOT")
 	case source.Kind == claim.SourceClaim && !can.Clone:
 		return lacks("clone volumes", "CLONE_VOLUME")
 	case attributesClass(pvc) != "" && !can.Modify:
-		return lacks("know VolumeAttributesClasses", "MODIFY_VOLUME")
+		return lacks("support VolumeAttributesClasses", "MODIFY_VOLUME")
 	case !c.env.Scope.Central() && !plugin.Topology:
-		return lacks("say where its volumes are, which every node for itself needs", "VOLUME_ACCESSIBILITY_CONSTRAINTS")
+		return lacks("report the topology of its volumes, which controllers on each node need", "VOLUME_ACCESSIBILITY_CONSTRAINTS")
 	case pvc.Spec.Selector != nil:
-		return fmt.Errorf("%s: spec.selector: volumes made for a claim cannot be selected by labels; take the selector out, or the class", claim.Describe(pvc))
+		return fmt.Errorf("%s: spec.selector: a volume that is created for a claim cannot be selected by labels; "+
+			"remove the selector or the class", claim.Describe(pvc))
 	}
 	return nil
 }
@@ -115,9 +120,11 @@ func attributesClass(pvc *corev1.PersistentVolumeClaim) string {
 	return *pvc.Spec.VolumeAttributesClassName
 }
 
-// creation is the request without source and place; it fails for what is wrong
-// with claim or class in themselves.
-func (c *Controller) creation(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, can client.ControllerCapabilities) (claim.Creation, error) {
+// creation returns the request without source and topology, or an error about the claim
+// or the class itself.
+func (c *Controller) creation(
+	pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, can client.ControllerCapabilities,
+) (claim.Creation, error) {
 	parsed, err := claim.ParseClassFS(class, c.options.DefaultFSType)
 	if err != nil {
 		return claim.Creation{}, err
@@ -142,22 +149,25 @@ func (c *Controller) mutableParameters(pvc *corev1.PersistentVolumeClaim) (map[s
 	class, found := c.attributes.Get(name)
 	switch {
 	case !found:
-		return nil, waitFor("%s: spec.volumeAttributesClassName: there is no VolumeAttributesClass %q", claim.Describe(pvc), name)
+		return nil, waitFor("%s: spec.volumeAttributesClassName: VolumeAttributesClass %q does not exist", claim.Describe(pvc), name)
 	case class.DriverName != c.env.Driver:
-		return nil, fmt.Errorf("%s: VolumeAttributesClass %q is for driver %q, not %q", claim.Describe(pvc), name, class.DriverName, c.env.Driver)
+		return nil, fmt.Errorf("%s: VolumeAttributesClass %q is for driver %q, not %q",
+			claim.Describe(pvc), name, class.DriverName, c.env.Driver)
 	}
 	return class.Parameters, nil
 }
 
-// place is where the volume has to be reachable from.
-func (c *Controller) place(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, plugin client.PluginCapabilities) (*csi.TopologyRequirement, error) {
+// topology returns from where the volume must be reachable.
+func (c *Controller) topology(
+	pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, plugin client.PluginCapabilities,
+) (*csi.TopologyRequirement, error) {
 	switch {
 	case !plugin.Topology:
 		return nil, nil
 	case c.options.Topology != nil:
 		return c.options.Topology.Requirement(pvc, class, selectedNode(pvc))
 	case c.env.Scope.Central():
-		return nil, errors.New("the driver has topology, and the controller has no topology tracker")
+		return nil, errors.New("the driver has topology, and the controller lacks a topology tracker")
 	}
 	if err := claim.CheckTopology(class, c.env.Scope.Segments); err != nil {
 		return nil, err

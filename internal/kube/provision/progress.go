@@ -25,7 +25,7 @@ type step struct {
 	// name is the volume's name that the claim has reserved.
 	name string
 	// untried is set while the intent is this process's own and the driver was
-	// not called yet: then a rejection proves that there is no volume.
+	// not called yet: then a rejection proves that the volume does not exist.
 	untried bool
 	// refused is set while the API server has definitely refused every try of any
 	// process to create the PersistentVolume of the intent.
@@ -43,7 +43,7 @@ type step struct {
 	reportedAt time.Time
 }
 
-// update notes that the watch has reported the claim; changed says whether the claim
+// update notes that the watch has reported the claim; changed reports whether the claim
 // requests something else than before.
 func (s *step) update(now time.Time, changed bool) {
 	s.updated = now

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -22,61 +22,62 @@ import (
 func has(finalizers []string, finalizer string) bool { return slices.Contains(finalizers, finalizer) }
 
 // protectClaim returns the claim as it is with the finalizer.
-func (c *Controller) protectClaim(ctx context.Context, source *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (c *Controller) protectClaim(
+	ctx context.Context, source *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolumeClaim, error) {
 	ops := cluster.AddFinalizers(source, lifecycle.CloneFinalizer)
 	if ops == nil {
 		return source, nil
 	}
-	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(source.Namespace).
-		Patch(ctx, source.Name, types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
+	written, err := c.claims.Patch(ctx, c.env.Core.CoreV1().PersistentVolumeClaims(source.Namespace), source, ops...)
 	if err != nil {
 		return nil, fmt.Errorf("keep %s, which is being cloned: %w", claim.Describe(source), err)
 	}
-	c.claims.Wrote(written)
 	return written, nil
 }
 
 // protectSnapshot continues without the finalizer if the cluster does not
 // allow it: old manifests of drivers lack the right.
-func (c *Controller) protectSnapshot(ctx context.Context, source *snapshotv1.VolumeSnapshot) (*snapshotv1.VolumeSnapshot, error) {
+func (c *Controller) protectSnapshot(
+	ctx context.Context, source *snapshotv1.VolumeSnapshot,
+) (*snapshotv1.VolumeSnapshot, error) {
 	ops := cluster.AddFinalizers(source, lifecycle.RestoreFinalizer)
 	if ops == nil {
 		return source, nil
 	}
-	written, err := c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace).
-		Patch(ctx, source.Name, types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
+	written, err := c.snapshots.Patch(ctx, c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace), source, ops...)
 	if apierrors.IsForbidden(err) {
-		c.log.WarnContext(ctx, "a snapshot that is being restored cannot be kept from deletion", "snapshot", cluster.KeyOf(source), "error", err)
+		c.log.WarnContext(ctx, "a snapshot that is being restored cannot be kept from deletion",
+			"snapshot", cluster.KeyOf(source), "error", err)
 		return source, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("keep VolumeSnapshot %q, which is being restored: %w", cluster.KeyOf(source), err)
 	}
-	c.snapshots.Wrote(written)
 	return written, nil
 }
 
-// spread is for how long, at most, a node leaves it to others to let a snapshot
-// go: all of them see that it may.
+// spread is how long, at most, a node waits for others to remove the finalizer of a
+// source: all nodes see that it is not copied.
 const spread = 5 * time.Second
 
-// syncSource takes the finalizer off a source that nothing is made of any more.
-// The key is that of cluster.ClaimBySource.
+// syncSource removes the finalizer of a source that is not copied any more. The key is
+// that of cluster.ClaimBySource.
 func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration, error) {
 	source, finalizer := c.protected(key)
 	if source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) || c.elsewhereByCache(source) {
 		return 0, nil
 	}
-	if !c.env.Scope.Central() && c.progress.shouldReport(source.GetUID(), "to be let go") {
+	if !c.env.Scope.Central() && c.progress.shouldReport(source.GetUID(), "to be released") {
 		return rand.N(spread), nil
 	}
 	if copied, err := c.copies(ctx, source); err != nil || !copied {
 		return 0, err
 	}
 	c.progress.forget(source.GetUID())
-	patch := cluster.JSONPatch(cluster.RemoveFinalizers(source, finalizer)...)
-	if err := c.patchSource(ctx, source, patch); err != nil && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("let %s go, which nothing is made of any more: %w", key, err)
+	err := c.patchSource(ctx, source, cluster.RemoveFinalizers(source, finalizer))
+	if err != nil && !errors.Is(err, cluster.ErrGone) {
+		return 0, fmt.Errorf("remove the finalizer of %s, which is not copied any more: %w", key, err)
 	}
 	return 0, nil
 }
@@ -131,50 +132,41 @@ func (c *Controller) copies(ctx context.Context, source cluster.Object) (bool, e
 		if source.Status == nil || source.Status.BoundVolumeSnapshotContentName == nil {
 			return true, nil
 		}
-		content, err := c.env.Snapshots.SnapshotV1().VolumeSnapshotContents().Get(ctx, *source.Status.BoundVolumeSnapshotContentName, metav1.GetOptions{})
+		name := *source.Status.BoundVolumeSnapshotContentName
+		content, err := c.env.Snapshots.SnapshotV1().VolumeSnapshotContents().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("whose snapshot is %s: %w", cluster.KeyOf(source), err)
+			return false, fmt.Errorf("read the content of VolumeSnapshot %s: %w", cluster.KeyOf(source), err)
 		}
 		return content.Spec.Driver == c.env.Driver, nil
 	}
 	return false, nil
 }
 
-// inUse reports whether something is being made of a source, or will be: a claim
-// that waits for it, or a volume in progress whose claim is gone.
+// inUse reports whether a source is being copied, or will be: for a claim that waits, or
+// by an intent whose claim is gone.
 func (c *Controller) inUse(key string) bool {
 	for _, pvc := range c.claims.By(cluster.ClaimBySource(), key) {
 		if c.pending(pvc) && pvc.DeletionTimestamp == nil {
 			return true
 		}
 	}
-	for _, left := range c.intents.All() {
-		if left.Source == key {
+	for _, intent := range c.intents.All() {
+		if intent.Source == key {
 			return true
 		}
 	}
 	return false
 }
 
-func (c *Controller) patchSource(ctx context.Context, source cluster.Object, patch []byte) error {
+func (c *Controller) patchSource(ctx context.Context, source cluster.Object, ops []cluster.Op) (err error) {
 	switch source := source.(type) {
 	case *corev1.PersistentVolumeClaim:
-		written, err := c.env.Core.CoreV1().PersistentVolumeClaims(source.Namespace).
-			Patch(ctx, source.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
-		if err == nil {
-			c.claims.Wrote(written)
-		}
-		return err
+		_, err = c.claims.Patch(ctx, c.env.Core.CoreV1().PersistentVolumeClaims(source.Namespace), source, ops...)
 	case *snapshotv1.VolumeSnapshot:
-		written, err := c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace).
-			Patch(ctx, source.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
-		if err == nil {
-			c.snapshots.Wrote(written)
-		}
-		return err
+		_, err = c.snapshots.Patch(ctx, c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace), source, ops...)
 	}
-	return nil
+	return err
 }

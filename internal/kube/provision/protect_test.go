@@ -98,7 +98,7 @@ func TestNode_leavesAnotherNodesVolumeAlone(t *testing.T) {
 	env.Scope = cluster.Scope{Node: "a", Segments: map[string]string{"node": "a"}}
 	controller := New(env, Options{})
 	w.Run(env, controller)
-	left := record{Volume: newVolume("x", func(pv *corev1.PersistentVolume) { pv.ObjectMeta = metav1.ObjectMeta{Name: "pvc-uid-x"} })}
+	left := volumeIntent{Volume: newVolume("x", func(pv *corev1.PersistentVolume) { pv.ObjectMeta = metav1.ObjectMeta{Name: "pvc-uid-x"} })}
 	w.Eventually(func() error {
 		if _, found := controller.volumes.Get("pvc-uid-x"); !found {
 			return errors.New("not seen yet")

@@ -1,12 +1,11 @@
-// Package provision makes volumes for PersistentVolumeClaims and deletes those
-// of released PersistentVolumes: the part of external-provisioner, with the
-// same names, keys and events.
+// Package provision creates volumes for PersistentVolumeClaims and deletes those
+// of released PersistentVolumes, as external-provisioner does, with the same names, keys
+// and events.
 //
-// A volume is never known to this process's memory only. Before CreateVolume is
-// called, the whole request and the PersistentVolume that is to come of it are
-// written down (package intent); the call is repeated from that record, by this
-// process or the next one, until the driver has given a final answer, and the
-// record is removed when the PersistentVolume exists or the volume does not.
+// A volume is never known to this process's memory only. Before CreateVolume is called,
+// an intent with the whole request and the PersistentVolume is written (package intent).
+// This process or the next one repeats the call from the intent until the driver's answer
+// is final. The intent is removed when the PersistentVolume exists or the volume does not.
 package provision
 
 import (
@@ -30,7 +29,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
-// Topology says where the volume for a claim has to be reachable from
+// Topology returns from where the volume for a claim must be reachable
 // (*topology.Tracker).
 type Topology interface {
 	Requirement(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, selectedNode string) (*csi.TopologyRequirement, error)
@@ -49,9 +48,9 @@ type Options struct {
 	// VolumeNamePrefix, "pvc" if empty, begins the volumes' names.
 	VolumeNamePrefix string
 	// VolumeNameUUIDLength, if above zero, is how many characters of the claim's
-	// UID without dashes follow it; else the whole UID does.
+	// UID without dashes follow the prefix; else the whole UID does.
 	VolumeNameUUIDLength int
-	// DefaultFSType is the filesystem of classes that name none; "" leaves it open.
+	// DefaultFSType is the filesystem of classes that name none; "" lets the driver choose.
 	DefaultFSType string
 	// ExtraCreateMetadata adds the names of claim and volume to the parameters.
 	ExtraCreateMetadata bool
@@ -60,37 +59,37 @@ type Options struct {
 	// AllowVolumeModeChange lets a claim restore a snapshot with another volume
 	// mode without the content's annotation.
 	AllowVolumeModeChange bool
-	// AttachFinalizer, if set, is on each PersistentVolume from its creation, and
-	// taken off with its deletion: for a process that attaches as well.
+	// AttachFinalizer, if set, is on each PersistentVolume from its creation, and is
+	// removed with its deletion: for a process that attaches as well.
 	AttachFinalizer string
 	// Snapshots follows VolumeSnapshots, for drivers that restore them.
 	Snapshots bool
 	// Attachments keeps a volume from deletion while it is attached, for drivers
 	// with PUBLISH_UNPUBLISH_VOLUME.
 	Attachments bool
-	// ImmediateOnNodes lets a node take claims with immediate binding, in a node's scope.
+	// ImmediateOnNodes lets nodes serve claims with immediate binding, in a node's scope.
 	ImmediateOnNodes bool
 	// Topology may be nil for a driver without VOLUME_ACCESSIBILITY_CONSTRAINTS
 	// and in a node's scope.
 	Topology Topology
 	Observer Observer // may be nil
 
-	// SlowRetry, 5 min if zero, is the pause after an answer that no repetition
-	// improves (INVALID_ARGUMENT).
+	// SlowRetry, 5 min if zero, is the pause after an answer to a request that a
+	// repetition does not improve (INVALID_ARGUMENT).
 	SlowRetry time.Duration
-	// TurnOfNode, 2 s if zero, is how long each node waits for the one before it to
-	// take a claim with immediate binding.
-	TurnOfNode time.Duration
-	// ForgetAfter, intent.DefaultFlushAfter if zero, is how long the record of a
-	// volume with a PersistentVolume may wait to be removed together with others.
+	// BaseDelay, 2 s if zero, is how long each node waits for the one before it to select
+	// itself for a claim with immediate binding.
+	BaseDelay time.Duration
+	// ForgetAfter, intent.DefaultFlushAfter if zero, is how long the intent of a volume
+	// with a PersistentVolume may wait to be removed together with others.
 	ForgetAfter time.Duration
 }
 
 const (
-	defaultSlowRetry  = 5 * time.Minute
-	defaultTurnOfNode = 2 * time.Second
-	// cacheLag is for how long after the start, or the last news of a claim, the
-	// cache may be behind what another process has done.
+	defaultSlowRetry = 5 * time.Minute
+	defaultBaseDelay = 2 * time.Second
+	// cacheLag is for how long after the start, or the last change of a claim, the cache
+	// may lack changes by another process.
 	cacheLag = 30 * time.Second
 )
 
@@ -113,7 +112,7 @@ type Controller struct {
 	// a central process.
 	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]
 
-	intents  *intent.Store[record]
+	intents  *intent.Store[volumeIntent]
 	unserved atomic.Int64 // intents that no process completes, as a node sees it
 	progress *progress
 
@@ -121,7 +120,7 @@ type Controller struct {
 	started                              time.Time
 }
 
-// New makes the controller; it asks nothing of the API server.
+// New returns the controller. It makes no request before Run.
 func New(env *cluster.Env, o Options) *Controller {
 	if o.VolumeNamePrefix == "" {
 		o.VolumeNamePrefix = "pvc"
@@ -129,8 +128,8 @@ func New(env *cluster.Env, o Options) *Controller {
 	if o.SlowRetry <= 0 {
 		o.SlowRetry = defaultSlowRetry
 	}
-	if o.TurnOfNode <= 0 {
-		o.TurnOfNode = defaultTurnOfNode
+	if o.BaseDelay <= 0 {
+		o.BaseDelay = defaultBaseDelay
 	}
 	c := &Controller{
 		env: env, options: o, log: env.Logger.With("controller", "provision"), progress: newProgress(),
@@ -154,10 +153,10 @@ func New(env *cluster.Env, o Options) *Controller {
 		c.csiNodes = env.Set.CSINodes()
 		c.csiNodes.Use(cluster.CSINodeByDriver())
 	}
-	c.intents = intent.New[record](intent.Options{
+	c.intents = intent.New[volumeIntent](intent.Options{
 		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Intents), Driver: env.Driver, Node: env.Scope.Node,
 		FlushAfter: o.ForgetAfter, Logger: c.log, Changed: c.claimQueue.Add,
-	}, c.nodeOf, func(a, b record) bool { return !a.Unsaved && b.Unsaved })
+	}, c.nodeOf, merge)
 	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.quarantined, func() int { return int(c.unserved.Load()) })
 	c.listen()
 	return c
@@ -172,15 +171,15 @@ func identity(env *cluster.Env) string {
 	return text
 }
 
-// Run takes up what an earlier process left, and works until ctx ends. It
-// returns nil then, when what was in progress has ended.
+// Run resumes the intents of an earlier process, and works until ctx ends. It returns nil
+// when all operations have ended.
 func (c *Controller) Run(ctx context.Context) error {
 	c.started = time.Now()
 	if err := c.replay(ctx); err != nil {
 		return nil // only the end of ctx ends the tries
 	}
-	// The records' writer outlives the queues, whose items wait for it; but not
-	// the lease, after whose loss the records are another process's.
+	// The writer of intents outlives the queues, whose items wait for it; but not the
+	// lease, after whose loss another process acts on the intents.
 	writing, stopWriting := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() {
 		if !errors.Is(context.Cause(ctx), context.Canceled) {
@@ -209,18 +208,18 @@ func (c *Controller) replay(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		c.log.ErrorContext(ctx, "no volume is made until the records of volumes in progress can be read", "error", err)
+		c.log.ErrorContext(ctx, "no volume is created until the intents can be read", "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pause):
 		}
 	}
-	for key, left := range c.intents.All() {
-		c.log.InfoContext(ctx, "a volume in progress is taken up", "volume", left.Volume.Name, "claim", left.claimKey())
-		// Before any claim is served: another claim whose volume's name is equal must not
+	for key, pending := range c.intents.All() {
+		c.log.InfoContext(ctx, "an intent is resumed", "volume", pending.Volume.Name, "claim", pending.claimKey())
+		// Before any claim is served: another claim with an equal volume name must not
 		// reserve it first.
-		c.progress.reserve(left.Volume.Spec.ClaimRef.UID, left.Volume.Name)
+		c.progress.reserve(pending.Volume.Spec.ClaimRef.UID, pending.Volume.Name)
 		c.claimQueue.Add(key)
 	}
 	return nil

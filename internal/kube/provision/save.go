@@ -16,8 +16,10 @@ import (
 
 // save creates the PersistentVolume, or finds the one that was created; it returns
 // it. As long as that fails, the volume is kept in memory and in the intent.
-func (c *Controller) save(ctx context.Context, left record, request *csi.CreateVolumeRequest, volume *csi.Volume) (*corev1.PersistentVolume, error) {
-	pv := claim.FillVolume(left.Volume, request, volume)
+func (c *Controller) save(
+	ctx context.Context, intent volumeIntent, request *csi.CreateVolumeRequest, volume *csi.Volume,
+) (*corev1.PersistentVolume, error) {
+	pv := claim.FillVolume(intent.Volume, request, volume)
 	pv.Status = corev1.PersistentVolumeStatus{} // the server sets it
 	made, err := c.env.Core.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
 	if err == nil {
@@ -26,56 +28,59 @@ func (c *Controller) save(ctx context.Context, left record, request *csi.CreateV
 	}
 	wrong := fmt.Errorf("volume %q is made; write its PersistentVolume %q: %w", volume.GetVolumeId(), pv.Name, err)
 	if !refused(err) {
-		c.mayExist(left)
+		c.mayExist(intent)
 		return nil, wrong
 	}
 	// The client repeats a request after some answers and returns the last one: the
 	// first one may have created the object.
 	live, readErr := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
 	switch {
-	case readErr == nil && live.DeletionTimestamp == nil && c.matches(live, left):
+	case readErr == nil && live.DeletionTimestamp == nil && c.matches(live, intent):
 		return live, nil
 	case readErr == nil:
-		return nil, c.named(ctx, left, pv, live)
+		return nil, c.named(ctx, intent, pv, live)
 	case !apierrors.IsNotFound(readErr):
-		c.mayExist(left)
-		return nil, errors.Join(wrong, fmt.Errorf("is there a PersistentVolume %q: %w", pv.Name, readErr))
+		c.mayExist(intent)
+		return nil, errors.Join(wrong, fmt.Errorf("read PersistentVolume %q: %w", pv.Name, readErr))
 	case apierrors.IsAlreadyExists(err): // and deleted since
-		c.mayExist(left)
+		c.mayExist(intent)
 		return nil, wrong
-	case c.maySaved(left):
-		return nil, c.keepUnsaved(wrong, left, volume.GetVolumeId())
+	case c.maySaved(intent):
+		return nil, c.keepUnsaved(wrong, intent, volume.GetVolumeId())
 	case apierrors.IsInvalid(err):
-		// What the driver answered can stand in no object, now or later.
-		return nil, c.deleteUnsavable(ctx, left, volume.GetVolumeId(), wrong, lifecycle.RetryLater)
+		// The driver's answer is not valid in a PersistentVolume, now or later.
+		return nil, c.deleteUnsavable(ctx, intent, volume.GetVolumeId(), wrong, lifecycle.RetryLater)
 	}
 	return nil, wrong
 }
 
 // named explains that another object has the name of the PersistentVolume. The name
-// alone says nothing (external-provisioner#1469).
-func (c *Controller) named(ctx context.Context, left record, pv, live *corev1.PersistentVolume) error {
+// alone proves nothing (external-provisioner#1469).
+func (c *Controller) named(ctx context.Context, intent volumeIntent, pv, live *corev1.PersistentVolume) error {
 	handle := pv.Spec.CSI.VolumeHandle
 	switch {
 	case live.DeletionTimestamp != nil:
-		return fmt.Errorf("volume %q waits for the end of an older PersistentVolume %q, which is being deleted", handle, pv.Name)
+		return fmt.Errorf("volume %q waits for the deletion of an older PersistentVolume %q", handle, pv.Name)
 	case !c.env.Scope.OwnsVolume(live) && live.Spec.ClaimRef != nil && live.Spec.ClaimRef.UID == pv.Spec.ClaimRef.UID:
-		wrong := fmt.Errorf("another node was first with the volume of %s; that of node %q is not needed", left.claimKey(), c.env.Scope.Node)
-		return c.deleteUnsavable(ctx, left, handle, wrong, lifecycle.Discard)
+		wrong := fmt.Errorf("another node was first with the volume of %s; that of node %q is not needed",
+			intent.claimKey(), c.env.Scope.Node)
+		return c.deleteUnsavable(ctx, intent, handle, wrong, lifecycle.Discard)
 	}
 	// When the object goes, its volume may go with it: the driver is asked again.
 	c.progress.note(pv.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
-	return fmt.Errorf("PersistentVolume %q exists and is not that of volume %q, which was made for this claim; it stands for %s; delete or rename it",
-		pv.Name, handle, describeVolume(live))
+	return fmt.Errorf("PersistentVolume %q exists and is not that of volume %q, which was made for this claim; "+
+		"it is of %s; delete or rename it", pv.Name, handle, describeVolume(live))
 }
 
 // deleteUnsavable deletes a volume for which no PersistentVolume can be created.
-func (c *Controller) deleteUnsavable(ctx context.Context, left record, handle string, wrong error, then lifecycle.Outcome) error {
-	secrets, err := c.env.Secret(ctx, left.secret())
+func (c *Controller) deleteUnsavable(
+	ctx context.Context, intent volumeIntent, handle string, wrong error, then lifecycle.Outcome,
+) error {
+	secrets, err := c.env.Secret(ctx, intent.secret())
 	if err != nil {
 		return errors.Join(wrong, err)
 	}
-	return c.deleteUnusable(ctx, left, handle, secrets, wrong, then)
+	return c.deleteUnusable(ctx, intent, handle, secrets, wrong, then)
 }
 
 func describeVolume(pv *corev1.PersistentVolume) string {

@@ -103,7 +103,7 @@ func TestReplay_keepsAVolumeWhosePersistentVolumeIsGone(t *testing.T) {
 		t.Parallel()
 		w, pvc := newWorld(t, newClass()), newClaim("a")
 		w.crash("create/called", func() { w.Add(pvc) })
-		w.editRecords(func(entries map[string]string) {
+		w.editIntents(func(entries map[string]string) {
 			for key, text := range entries {
 				entries[key] = strings.Replace(text, `"unsaved":true,`, "", 1)
 			}

@@ -41,9 +41,9 @@ func TestStorm_needsLittleMoreThanOneWritePerClaim(t *testing.T) {
 			records++
 		}
 	}
-	t.Logf("%d claims in %s: %.0f per second, %d writes of records", claims, took, claims/took.Seconds(), records)
+	t.Logf("%d claims in %s: %.0f per second, %d writes of intents", claims, took, claims/took.Seconds(), records)
 	// A slow machine spreads them over more time, and so over more writes.
 	if most := max(claims/2, int(took/intent.DefaultSpacing)); records > most {
-		t.Errorf("%d claims took %d writes of records, more than %d", claims, records, most)
+		t.Errorf("%d claims took %d writes of intents, more than %d", claims, records, most)
 	}
 }

@@ -25,8 +25,8 @@ import (
 func (w *world) stays(id string) {
 	w.t.Helper()
 	w.Eventually(func() error {
-		if n := w.records(); n != 0 {
-			return fmt.Errorf("%d records", n)
+		if n := w.stored(); n != 0 {
+			return fmt.Errorf("%d intents", n)
 		}
 		return nil
 	})
@@ -125,8 +125,8 @@ func TestReplay_aVolumeMadeByHandEndsNoIntent(t *testing.T) {
 	w.Delete(pvc)
 	w.run()
 	w.Eventually(func() error {
-		if volumes := w.Driver.Volumes(); len(volumes) != 1 || volumes["restored"] == "" || w.records() != 0 {
-			return fmt.Errorf("volumes %v, %d records", volumes, w.records())
+		if volumes := w.Driver.Volumes(); len(volumes) != 1 || volumes["restored"] == "" || w.stored() != 0 {
+			return fmt.Errorf("volumes %v, %d intents", volumes, w.stored())
 		}
 		return nil
 	})
@@ -254,7 +254,7 @@ func TestUncertain_theIntentOutlivesCodesThatSayNothing(t *testing.T) {
 			stop()
 			w.Put(newClass(parameters("tier", "changed")))
 			w.run(quick)
-			w.settled(1)
+			w.complete(1)
 			if n := len(w.calls()); n != 4 {
 				t.Errorf("%d calls of CreateVolume", n)
 			}
@@ -274,13 +274,13 @@ func TestUncertain_aPersonEndsTheSearch(t *testing.T) {
 	}
 	controller, _ := w.run()
 	w.event("Warning ProvisioningFailed ns/a", "for good")
-	records, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
+	intents, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range records.Items {
-		records.Items[i].Data = nil
-		w.Put(&records.Items[i])
+	for i := range intents.Items {
+		intents.Items[i].Data = nil
+		w.Put(&intents.Items[i])
 	}
 	w.Eventually(func() error {
 		if controller.intents.Len() != 0 {

@@ -12,70 +12,73 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// undo ends an intent whose volume is not needed. Only the repeated call returns
-// whether the volume exists, and its ID
-// (external-provisioner#486).
-func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim, known record) (time.Duration, error) {
+// undo ends an intent whose volume is not needed. Only the repeated call returns whether
+// the volume exists, and its ID (external-provisioner#486).
+func (c *Controller) undo(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, known volumeIntent,
+) (time.Duration, error) {
 	uid := known.Volume.Spec.ClaimRef.UID
-	left, found, err := c.intents.Reread(ctx, string(uid))
+	intent, found, err := c.intents.Reread(ctx, string(uid))
 	if err != nil || !found {
-		if err == nil { // an administrator knows what became of the volume
+		if err == nil { // an administrator has handled the volume
 			c.end(pvc, known)
 		}
 		return 0, err
 	}
-	needed, err := c.neededAfterAll(ctx, pvc, left)
+	needed, err := c.neededAfterAll(ctx, pvc, intent)
 	if needed || err != nil {
 		return time.Second, err // the cache is behind
 	}
-	request, volume, err := c.create(ctx, left, false, c.read(ctx, left))
+	request, volume, err := c.create(ctx, intent, false, c.read(ctx, intent))
 	if err != nil {
-		return c.recordOutcome(ctx, nil, left, err)
+		return c.recordOutcome(ctx, nil, intent, err)
 	}
 	holder, err := c.holder(ctx, volume.GetVolumeId())
 	if err != nil {
 		return 0, err
 	}
-	switch lifecycle.AfterCreate(lifecycle.Answer{Claimed: pvc != nil, Usable: true, MaySaved: c.maySaved(left), Holder: holder}) {
+	answer := lifecycle.Answer{Claimed: pvc != nil, Usable: true, MaySaved: c.maySaved(intent), Holder: holder}
+	switch lifecycle.AfterCreate(answer) {
 	case lifecycle.Leave:
-		c.log.InfoContext(ctx, "the volume of a lost claim is left to the PersistentVolume that names it",
-			"volume", volume.GetVolumeId(), "claim", left.claimKey(), "persistentvolume", holder.Name)
-		c.end(pvc, left)
+		c.log.InfoContext(ctx, "the volume of a lost claim is kept: a PersistentVolume names it",
+			"volume", volume.GetVolumeId(), "claim", intent.claimKey(), "persistentvolume", holder.Name)
+		c.end(pvc, intent)
 		return 0, nil
 	case lifecycle.Wait:
-		return c.recordOutcome(ctx, nil, left, c.holderError(left, volume.GetVolumeId(), holder))
+		return c.recordOutcome(ctx, nil, intent, c.holderError(intent, volume.GetVolumeId(), holder))
 	case lifecycle.Retain:
-		if err := c.retain(ctx, pvc, left, request, volume); err != nil {
-			return c.recordOutcome(ctx, nil, left, err)
+		if err := c.retain(ctx, pvc, intent, request, volume); err != nil {
+			return c.recordOutcome(ctx, nil, intent, err)
 		}
 		return 0, nil
 	}
 	secrets := request.GetSecrets()
 	if secrets == nil { // the answer was in memory
-		if secrets, err = c.env.Secret(ctx, left.secret()); err != nil {
+		if secrets, err = c.env.Secret(ctx, intent.secret()); err != nil {
 			return 0, err
 		}
 	}
 	if err := c.hit("undo/answered"); err != nil {
 		return 0, err
 	}
-	wrong := fmt.Errorf("the claim %s of volume %q is gone or does not need it", left.claimKey(), volume.GetVolumeId())
-	if err := c.deleteUnsaved(ctx, left, volume.GetVolumeId(), secrets, wrong); err != nil {
-		return c.recordOutcome(ctx, nil, left, err)
+	wrong := fmt.Errorf("the claim %s of volume %q is gone or does not need it", intent.claimKey(), volume.GetVolumeId())
+	if err := c.deleteUnsaved(ctx, intent, volume.GetVolumeId(), secrets, wrong); err != nil {
+		return c.recordOutcome(ctx, nil, intent, err)
 	}
 	if err := c.hit("undo/deleted"); err != nil {
 		return 0, err
 	}
-	c.end(pvc, left)
-	c.log.InfoContext(ctx, "the volume of a lost claim is deleted", "volume", volume.GetVolumeId(), "claim", left.claimKey())
+	c.end(pvc, intent)
+	c.log.InfoContext(ctx, "the volume of a lost claim is deleted",
+		"volume", volume.GetVolumeId(), "claim", intent.claimKey())
 	return 0, nil
 }
 
 // end removes an intent whose volume does not exist. If its claim still exists,
 // provisioning may start again.
-func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, left record) {
-	uid := left.Volume.Spec.ClaimRef.UID
-	c.drop(uid, left)
+func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, intent volumeIntent) {
+	uid := intent.Volume.Spec.ClaimRef.UID
+	c.drop(uid, intent)
 	if pvc == nil {
 		c.progress.forget(uid)
 	} else {
@@ -83,27 +86,27 @@ func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, left record) {
 	}
 }
 
-// neededAfterAll asks the API server itself: what follows cannot be undone.
-func (c *Controller) neededAfterAll(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (bool, error) {
+// neededAfterAll reads the API server: the deletion that follows cannot be undone.
+func (c *Controller) neededAfterAll(ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent) (bool, error) {
 	if pvc == nil {
-		reference := left.Volume.Spec.ClaimRef
+		reference := intent.Volume.Spec.ClaimRef
 		live, err := c.env.Core.CoreV1().PersistentVolumeClaims(reference.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("is claim %s gone: %w", left.claimKey(), err)
+			return false, fmt.Errorf("is claim %s gone: %w", intent.claimKey(), err)
 		}
 		if err == nil && live.UID == reference.UID {
 			return true, nil
 		}
 	}
-	pv, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, left.Volume.Name, metav1.GetOptions{})
+	pv, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, intent.Volume.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("is there a PersistentVolume %q: %w", left.Volume.Name, err)
-	case !c.matches(pv, left):
+		return false, fmt.Errorf("is there a PersistentVolume %q: %w", intent.Volume.Name, err)
+	case !c.matches(pv, intent):
 		return false, nil
 	}
-	c.finish(pvc, left, nil)
+	c.finish(pvc, intent, nil)
 	return true, nil
 }

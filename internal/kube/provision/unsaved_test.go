@@ -26,8 +26,8 @@ func (w *world) quarantined(c *Controller, texts ...string) {
 	w.t.Helper()
 	w.event(texts...)
 	w.Eventually(func() error {
-		if c.quarantined() != 1 || w.records() != 1 {
-			return fmt.Errorf("%d intents are quarantined, %d stored", c.quarantined(), w.records())
+		if c.quarantined() != 1 || w.stored() != 1 {
+			return fmt.Errorf("%d intents are quarantined, %d stored", c.quarantined(), w.stored())
 		}
 		return nil
 	})
@@ -132,7 +132,7 @@ func TestReplay_thePersistentVolumeIsRefused(t *testing.T) {
 			w.Delete(pvc)
 			c, _ := w.run(soon)
 			w.quarantined(c, "Warning ProvisioningFailed ns/a", `volume "id-pvc-uid-a" is not deleted`, "remove entry uid-a")
-			w.editRecords(func(entries map[string]string) { clear(entries) })
+			w.editIntents(func(entries map[string]string) { clear(entries) })
 			w.Eventually(func() error {
 				if c.intents.Len() > 0 {
 					return errors.New("the intent is still known")
@@ -157,7 +157,7 @@ func TestSave_readsBackBeforeARefusalCounts(t *testing.T) {
 		return apierrors.NewForbidden(persistentVolumes, "pvc-uid-a", errors.New("quota exceeded"))
 	})
 	w.run()
-	w.settled(1)
+	w.complete(1)
 	w.event("Normal ProvisioningSucceeded ns/a")
 	for _, event := range w.Events() {
 		if strings.Contains(event, "ProvisioningFailed") {

@@ -16,12 +16,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// unservedEvery is how often a node lists the intents that no process completes.
-// Every node does, each at a time of its own.
+// unservedEvery is how often each node lists the intents that no process completes, with
+// jitter.
 const unservedEvery = time.Hour
 
-// watchUnserved keeps count of intents that no process completes: of nodes that
-// are gone, and of an earlier central deployment. A central process completes all.
+// watchUnserved counts the intents that no process completes: of nodes that are gone, and
+// of an earlier central deployment. A central process completes all.
 func (c *Controller) watchUnserved(ctx context.Context) {
 	if c.env.Scope.Central() {
 		return
@@ -43,54 +43,53 @@ func (c *Controller) countUnserved(ctx context.Context) error {
 	}
 	waiting = slices.DeleteFunc(waiting, completedSoon)
 	c.unserved.Store(int64(len(waiting)))
-	for _, left := range waiting {
-		about := []any{"configmap", left.ConfigMap, "entry", left.Key, "namespace", c.env.Intents, "node", left.Node}
-		if left.Err != nil { // the volume and the claim are unknown
-			about = append(about, "error", left.Err)
+	for _, unserved := range waiting {
+		about := []any{"configmap", unserved.ConfigMap, "entry", unserved.Key, "namespace", c.env.Intents, "node", unserved.Node}
+		if unserved.Err != nil { // the volume and the claim are unknown
+			about = append(about, "error", unserved.Err)
 		} else {
-			about = append(about, "volume", left.Intent.Volume.Name, "claim", left.Intent.claimKey())
-			c.reportUnserved(left)
+			about = append(about, "volume", unserved.Intent.Volume.Name, "claim", unserved.Intent.claimKey())
+			c.reportUnserved(unserved)
 		}
-		c.log.WarnContext(ctx, "no process completes an intent: bring its node back; or, if the storage is shared by all nodes, "+
+		c.log.WarnContext(ctx, "no process completes an intent: start its node again; or, if the storage is shared by all nodes, "+
 			"run the controllers centrally for a while; or delete the volume and the entry by hand", about...)
 	}
 	return nil
 }
 
-// completedSoon reports an intent whose only place, or only instance of the driver,
-// shows that a node completes it, though not which one: it counts as unserved when
-// that node had an hour.
-func completedSoon(left intent.Unserved[record]) bool {
-	if left.Err != nil || left.Node != "" || time.Since(left.Intent.Since) > unservedEvery {
+// completedSoon reports whether the only segments, or the only instance of the driver, show
+// that some node completes an intent. Such an intent counts as unserved after an hour.
+func completedSoon(unserved intent.Unserved[volumeIntent]) bool {
+	if unserved.Err != nil || unserved.Node != "" || time.Since(unserved.Intent.Since) > unservedEvery {
 		return false
 	}
-	requirement, err := left.Intent.Topology.Requirement()
+	requirement, err := unserved.Intent.Topology.Requirement()
 	if err != nil {
 		return false
 	}
 	_, place := lifecycle.OnlyPlace(requirement)
-	_, instance := lifecycle.OnlyInstance(left.Intent.Instances)
-	return place || instance && left.Intent.Unsaved
+	_, instance := lifecycle.OnlyInstance(unserved.Intent.Instances)
+	return place || instance && unserved.Intent.Unsaved
 }
 
 // reportUnserved writes an event on the claim of an intent that no process
-// completes. Of all nodes, the first in turn does.
-func (c *Controller) reportUnserved(left intent.Unserved[record]) {
-	stub := left.Intent.claimStub()
+// completes. The node of the first rank writes it.
+func (c *Controller) reportUnserved(unserved intent.Unserved[volumeIntent]) {
+	stub := unserved.Intent.claimStub()
 	if c.csiNodes == nil || c.rank(stub.UID) > 0 {
 		return
 	}
 	from := "a controller for all nodes"
-	if id, ok := lifecycle.OnlyInstance(left.Intent.Instances); ok {
+	if id, ok := lifecycle.OnlyInstance(unserved.Intent.Instances); ok {
 		from += fmt.Sprintf(" with the driver of node_id %q", id)
 	}
-	if left.Node != "" {
-		from = fmt.Sprintf("node %q", left.Node)
+	if unserved.Node != "" {
+		from = fmt.Sprintf("node %q", unserved.Node)
 	}
 	c.warn(stub, reasonFailed,
-		"volume %q was being created by %s, which no longer runs the driver: bring it back, or, if the storage is shared by all nodes, "+
-			"run the controllers centrally for a while; if the volume is gone for good, remove entry %s of ConfigMap %s in namespace %s",
-		left.Intent.Volume.Name, from, left.Key, left.ConfigMap, c.env.Intents)
+		"volume %q was being created by %s, which no longer runs the driver: start it again, or, if the storage is shared by all nodes, "+
+			"run the controllers centrally for a while; if the volume does not exist any more, remove entry %s of ConfigMap %s in namespace %s",
+		unserved.Intent.Volume.Name, from, unserved.Key, unserved.ConfigMap, c.env.Intents)
 }
 
 // served reports whether the driver is registered on a node.

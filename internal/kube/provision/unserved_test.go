@@ -44,7 +44,7 @@ func TestUnserved_theClaimSaysWhatToDo(t *testing.T) {
 			return nil
 		})
 	}
-	w.event("Warning ProvisioningFailed ns/a", `volume "pvc-uid-a" was being created by node "lost"`, "bring it back", "remove entry uid-a of ConfigMap "+intent.Prefix(driverName, "lost"))
+	w.event("Warning ProvisioningFailed ns/a", `volume "pvc-uid-a" was being created by node "lost"`, "start it again", "remove entry uid-a of ConfigMap "+intent.Prefix(driverName, "lost"))
 	told := 0
 	for _, event := range w.Events() {
 		if strings.Contains(event, "was being created by") {
