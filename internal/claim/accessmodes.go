@@ -13,7 +13,9 @@ import (
 // access modes of a PersistentVolume. ReadWriteMany allows everything the others
 // do, so it wins. ReadWriteOncePod allows no other mode, and ReadOnlyMany
 // with ReadWriteOnce has no equivalent in CSI: both are errors, as is an empty list.
-func FoldAccessModes(known Modes, modes []corev1.PersistentVolumeAccessMode) (csi.VolumeCapability_AccessMode_Mode, error) {
+func FoldAccessModes(
+	known Modes, modes []corev1.PersistentVolumeAccessMode,
+) (csi.VolumeCapability_AccessMode_Mode, error) {
 	if len(modes) == 0 {
 		return 0, errors.New("the volume has no access mode")
 	}

@@ -65,7 +65,7 @@ func compares(operator corev1.NodeSelectorOperator, value, bound string) bool {
 	return number < limit
 }
 
-// DescribeAffinity describes what a volume requires of a node, for messages.
+// DescribeAffinity describes which nodes can use a volume, for messages.
 func DescribeAffinity(affinity *corev1.VolumeNodeAffinity) string {
 	var terms []string
 	for _, term := range affinity.Required.NodeSelectorTerms {

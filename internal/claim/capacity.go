@@ -46,8 +46,8 @@ func hash32(text string) string {
 
 // CapacityParameters is what of a class's parameters the driver sees in
 // GetCapacity: the same as in CreateVolume, without Kubernetes' own keys. Unknown
-// ones among those are no error here: the claim says so to its user, which it
-// could not if the scheduler found no room for its pod first.
+// keys are not an error: the event of the claim names them, and the claim gets no event
+// if the scheduler finds no room for its pod first.
 func CapacityParameters(parameters map[string]string) map[string]string {
 	seen := map[string]string{}
 	for key, value := range parameters {

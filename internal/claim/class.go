@@ -45,7 +45,7 @@ type SecretTemplate struct {
 // Class is a StorageClass taken apart.
 type Class struct {
 	Name, Driver string
-	// Parameters are what the driver sees: without Kubernetes' own keys.
+	// Parameters are the driver's: without Kubernetes' own keys.
 	Parameters   map[string]string
 	FSType       string
 	MountOptions []string

@@ -9,7 +9,9 @@ import (
 )
 
 // Condition finds a condition of a claim that is true; nil when there is none.
-func Condition(pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeClaimConditionType) *corev1.PersistentVolumeClaimCondition {
+func Condition(
+	pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeClaimConditionType,
+) *corev1.PersistentVolumeClaimCondition {
 	for i := range pvc.Status.Conditions {
 		if c := &pvc.Status.Conditions[i]; c.Type == kind && c.Status == corev1.ConditionTrue {
 			return c
@@ -20,7 +22,9 @@ func Condition(pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeCl
 
 // setCondition makes a condition true. The time is that of its last transition:
 // a new text alone does not move it.
-func setCondition(pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeClaimConditionType, reason, message string, now time.Time) {
+func setCondition(
+	pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeClaimConditionType, reason, message string, now time.Time,
+) {
 	if old := Condition(pvc, kind); old != nil {
 		old.Reason, old.Message = reason, message
 		return

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Source is what a new volume starts with, found by the caller; at most one
-// field is set. Both are the driver's own IDs.
+// Source is the volume or the snapshot that a new volume copies, by the driver's own ID.
+// At most one field is set.
 type Source struct {
 	VolumeHandle, SnapshotHandle string
 }

@@ -2,21 +2,21 @@ package claim
 
 import corev1 "k8s.io/api/core/v1"
 
-// Modify is what decides about the attributes of a claim's volume (KEP 3751).
+// Modify is the state on which the attributes of a claim's volume depend (KEP 3751).
 // Names are those of VolumeAttributesClasses; an absent one is empty.
 type Modify struct {
-	// Desired is what the user asks for, Current what the volume has.
+	// Desired is the class in the claim's spec, Current that of the volume.
 	Desired, Current string
-	// Target is what was tried last, and Status how that went;
-	// status.modifyVolumeStatus. Status is empty when there is none.
+	// Target is the class of the last attempt, and Status its result, both in
+	// status.modifyVolumeStatus. Status is empty without an attempt.
 	Target string
 	Status corev1.PersistentVolumeClaimModifyVolumeStatus
 	// Modifying is the condition ModifyingVolume.
 	Modifying bool
-	// Settled: the driver's last answer in this process said that nothing of
-	// the attempt runs on. It is unknown after a restart.
-	Settled bool
-	// Slow: the driver refused the target not long ago.
+	// Final reports that the driver's last answer to this process was final, so that the
+	// attempt has ended. It is false after a restart.
+	Final bool
+	// Slow reports that the driver rejected the target recently.
 	Slow bool
 }
 
@@ -35,18 +35,18 @@ func ModifyOf(pvc *corev1.PersistentVolumeClaim) Modify {
 	return m
 }
 
-// ModifyStep is what to do about a claim's attributes.
+// ModifyStep is the next step for a claim's attributes.
 type ModifyStep int
 
 const (
 	// ModifyNothing: the volume has the desired attributes.
 	ModifyNothing ModifyStep = iota
-	// ModifyWait: the driver refused it, and is asked again later.
+	// ModifyWait: the driver rejected the class; the request is retried later.
 	ModifyWait
-	// ModifyCancel: the user withdrew the request; the record of the last
-	// attempt stays, the condition goes.
+	// ModifyCancel: the user withdrew the request. The condition is removed; the
+	// status of the last attempt stays.
 	ModifyCancel
-	// ModifyContinue: the old target is called for again, for any desired class.
+	// ModifyContinue: the request for the old target is repeated, for any desired class.
 	ModifyContinue
 	// ModifyStart: the desired class becomes the target.
 	ModifyStart
@@ -56,14 +56,14 @@ func (s ModifyStep) String() string {
 	return [...]string{"nothing", "wait", "cancel", "continue", "start"}[s]
 }
 
-// Step decides. A target that the driver may still be working on is gone on
-// with until there is a final answer.
+// Step returns the next step. The request for a target that the driver may still apply
+// is repeated until its answer is final.
 func (m Modify) Step() ModifyStep {
 	running := m.Status == corev1.PersistentVolumeClaimModifyVolumeInProgress && m.Target != ""
 	switch {
 	case m.Slow && m.Status != "" && m.Desired == m.Target:
 		return ModifyWait
-	case running && (m.Desired == "" || !m.Settled):
+	case running && (m.Desired == "" || !m.Final):
 		return ModifyContinue
 	case m.Desired == "" && m.Modifying:
 		return ModifyCancel

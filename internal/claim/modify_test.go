@@ -33,12 +33,12 @@ func TestModify_step(t *testing.T) {
 		{"withdrawn while pending", Modify{Target: "b", Status: modifyPending, Modifying: true}, ModifyCancel},
 		{"withdrawn before anything", Modify{Modifying: true}, ModifyCancel},
 		{"pending", Modify{Desired: "b", Status: modifyPending}, ModifyStart},
-		{"withdrawn in progress", Modify{Target: "b", Status: modifyInProgress, Settled: true}, ModifyContinue},
+		{"withdrawn in progress", Modify{Target: "b", Status: modifyInProgress, Final: true}, ModifyContinue},
 		{"withdrawn in progress, uncertain", Modify{Target: "b", Status: modifyInProgress}, ModifyContinue},
 		{"in progress after a restart", Modify{Desired: "b", Target: "b", Status: modifyInProgress}, ModifyContinue},
 		{"another while uncertain", Modify{Desired: "c", Target: "b", Status: modifyInProgress}, ModifyContinue},
-		{"another after a final error", Modify{Desired: "c", Target: "b", Status: modifyInProgress, Settled: true}, ModifyStart},
-		{"the same after a final error", Modify{Desired: "b", Target: "b", Status: modifyInProgress, Settled: true}, ModifyStart},
+		{"another after a final error", Modify{Desired: "c", Target: "b", Status: modifyInProgress, Final: true}, ModifyStart},
+		{"the same after a final error", Modify{Desired: "b", Target: "b", Status: modifyInProgress, Final: true}, ModifyStart},
 		{"in progress towards nothing", Modify{Desired: "b", Status: modifyInProgress}, ModifyStart},
 	} {
 		if got := c.m.Step(); got != c.want {

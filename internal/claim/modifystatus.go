@@ -23,7 +23,9 @@ func ModifySecret(volume *corev1.PersistentVolume) *corev1.SecretReference {
 
 // MutableParameters returns a VolumeAttributesClass's parameters, with the names of claim and
 // volume where the driver needs them.
-func MutableParameters(class map[string]string, pvc *corev1.PersistentVolumeClaim, volume string, extraMetadata bool) map[string]string {
+func MutableParameters(
+	class map[string]string, pvc *corev1.PersistentVolumeClaim, volume string, extraMetadata bool,
+) map[string]string {
 	parameters := maps.Clone(class)
 	if !extraMetadata {
 		return parameters

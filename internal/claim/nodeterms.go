@@ -179,11 +179,13 @@ func (n *NodeTerms) Term(node string) (Term, error) {
 	}
 	keys := n.keysOf(known)
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("node %q: the driver registered no topology keys there; its NodeGetInfo has to answer with accessible_topology", node)
+		return nil, fmt.Errorf("node %q: the driver registered no topology keys there; its NodeGetInfo must return accessible_topology",
+			node)
 	}
 	term, missing := NodeTerm(keys, known.labels)
 	if missing != "" {
-		return nil, fmt.Errorf("node %q: the driver registered the topology key %s but the node has no such label yet; the kubelet sets it when the driver registers", node, missing)
+		return nil, fmt.Errorf("node %q: the driver registered the topology key %s but the node has no such label yet; "+
+			"the kubelet sets it when the driver registers", node, missing)
 	}
 	return term, nil
 }

@@ -40,8 +40,8 @@ func (o Outcome) String() string {
 	return [...]string{"uncertain", "final", "infeasible", "in use"}[o]
 }
 
-// ErrDriverFailed is the kind of a driver's answer that has no word of its own
-// in package backend (INTERNAL, UNKNOWN, PERMISSION_DENIED and the like).
+// ErrDriverFailed is the class of a driver's errors for which package backend has no
+// sentinel error (INTERNAL, UNKNOWN, PERMISSION_DENIED and the like).
 var ErrDriverFailed = errors.New("the driver failed")
 
 // Classify says what an error means after a call. Errors of csi/client wrap the

@@ -35,8 +35,8 @@ type packedTopologies struct {
 }
 
 const (
-	plainBytes    = 4 << 10 // what is longer is compressed
-	unpackedBytes = 8 << 20 // a requirement that no driver could be sent: it takes 4 MiB
+	plainBytes    = 4 << 10 // longer texts are compressed
+	unpackedBytes = 8 << 20 // larger than any request: a driver accepts 4 MiB
 )
 
 // PackTopology packs a requirement; nil stays nil.
@@ -49,7 +49,9 @@ func PackTopology(requirement *csi.TopologyRequirement) (*PackedTopology, error)
 		p.add(NewTerm(topology.GetSegments()))
 	}
 	p.number()
-	plain := &packed{Topologies: p.topologies, Requisite: p.runs(requirement.GetRequisite()), Preferred: p.runs(requirement.GetPreferred())}
+	plain := &packed{
+		Topologies: p.topologies, Requisite: p.runs(requirement.GetRequisite()), Preferred: p.runs(requirement.GetPreferred()),
+	}
 	text, err := json.Marshal(plain)
 	if err != nil {
 		return nil, fmt.Errorf("pack a topology: %w", err)
@@ -129,8 +131,8 @@ func (p *packer) runs(list []*csi.Topology) (runs [][2]int) {
 	return runs
 }
 
-// Requirement is what was packed; a nil PackedTopology is nil. Topologies
-// that come twice are one message, which must not be changed.
+// Requirement returns the packed requirement; nil for a nil PackedTopology. Equal
+// topologies are one shared message, which must not be changed.
 func (p *PackedTopology) Requirement() (*csi.TopologyRequirement, error) {
 	if p == nil {
 		return nil, nil

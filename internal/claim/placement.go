@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Placement is what decides where a new volume may be made.
+// Placement is the input for the topology of a new volume.
 type Placement struct {
 	// Claim is the claim's name, which spreads claims without a selected node.
 	Claim string
@@ -43,7 +43,8 @@ func (p Placement) Requirement() (*csi.TopologyRequirement, error) {
 	terms := NewTerms(allowed)
 	if len(p.Allowed) == 0 {
 		if terms = p.Terms(); terms.Len() == 0 {
-			return nil, fmt.Errorf("no node has registered the driver together with labels for its topology keys; see that the driver's node plugin runs")
+			return nil, errors.New("no node has registered the driver together with labels for its topology keys; " +
+				"check that the driver's node plugin runs")
 		}
 	}
 	if terms.Len() == 0 {

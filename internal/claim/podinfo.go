@@ -20,7 +20,7 @@ func PublishContext(pod *corev1.Pod, attributes map[string]string, inline bool) 
 	context := WithoutReserved(attributes)
 	account := pod.Spec.ServiceAccountName
 	if account == "" {
-		account = "default" // what the API server's admission would fill in
+		account = "default" // the default of the API server's admission
 	}
 	maps.Copy(context, map[string]string{
 		ReservedPrefix + "pod.name":            pod.Name,
@@ -43,8 +43,7 @@ func WithoutReserved(attributes map[string]string) map[string]string {
 	return kept
 }
 
-// FSGroupPolicy is what a driver's object says about ownership; no object
-// means the default.
+// FSGroupPolicy returns the fsGroupPolicy of a CSIDriver object; the default without one.
 func FSGroupPolicy(driver *storagev1.CSIDriver) storagev1.FSGroupPolicy {
 	if driver == nil || driver.Spec.FSGroupPolicy == nil {
 		return storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
@@ -54,7 +53,9 @@ func FSGroupPolicy(driver *storagev1.CSIDriver) storagev1.FSGroupPolicy {
 
 // AppliesFSGroup reports whether the files of a volume that is mounted writable
 // get the pod's fsGroup from the host. Drivers with VOLUME_MOUNT_GROUP do it themselves.
-func AppliesFSGroup(policy storagev1.FSGroupPolicy, fsType string, modes []corev1.PersistentVolumeAccessMode, inline bool) bool {
+func AppliesFSGroup(
+	policy storagev1.FSGroupPolicy, fsType string, modes []corev1.PersistentVolumeAccessMode, inline bool,
+) bool {
 	switch policy {
 	case storagev1.NoneFSGroupPolicy:
 		return false

@@ -10,12 +10,12 @@ import (
 // Resize is what decides about the size of a claim (KEP 1790). Sizes that are
 // absent are zero.
 type Resize struct {
-	// Desired is what the user asks for, Granted what the claim has:
-	// spec.resources.requests and status.capacity.
+	// Desired is the requested size, spec.resources.requests; Granted is the size of the
+	// volume as the claim reports it, status.capacity.
 	Desired, Granted resource.Quantity
 	// Volume is the capacity of the PersistentVolume.
 	Volume resource.Quantity
-	// Allocated is what is being worked towards, and State how far that came:
+	// Allocated is the size of the expansion in progress, and State its state:
 	// status.allocatedResources and status.allocatedResourceStatuses.
 	Allocated resource.Quantity
 	State     corev1.ClaimResourceStatus
@@ -43,11 +43,11 @@ func ResizeOf(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume
 // Asked reports whether the claim requests more than the volume has.
 func (r Resize) Asked() bool { return r.Desired.Cmp(r.Granted) > 0 }
 
-// Target is the size to ask the driver for; ok is false when there is nothing
-// for the controller to do, because the kubelet's turn has come.
+// Target returns the size to request from the driver; ok is false if the controller has
+// nothing to do, because the kubelet must act.
 //
-// A size that was begun is gone on with unless the driver gave it up: it may be
-// doing it still, and quota counts the larger of allocated and desired.
+// An expansion that was begun continues, unless the driver called the size infeasible: it
+// may still run, and quota counts the larger of allocated and desired.
 func (r Resize) Target() (target resource.Quantity, ok bool) {
 	if r.Volume.Cmp(r.Desired) >= 0 {
 		return r.targetOfGrown()
@@ -97,8 +97,8 @@ func (r Resize) Repeats(target resource.Quantity) bool {
 	return r.State == corev1.PersistentVolumeClaimControllerResizeInfeasible && r.Allocated.Cmp(target) == 0
 }
 
-// CheckExpanded reports whether the driver's answer is what it was asked for. A
-// volume that did not grow must not be called grown (external-resizer#474).
+// CheckExpanded returns an error if the driver's answer is less than the requested size:
+// the status must not report a growth that did not happen (external-resizer#474).
 func CheckExpanded(handle string, target resource.Quantity, answer int64) error {
 	if answer < target.Value() {
 		return fmt.Errorf("the driver says that volume %q was expanded, but to %d bytes, less than the %d asked for: %w",

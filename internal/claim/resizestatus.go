@@ -9,8 +9,8 @@ import (
 
 // Annotations of expansion.
 const (
-	// PreResizeAnnotation on a PersistentVolume is what the claim had before
-	// its volume grew, for as long as its filesystem has not.
+	// PreResizeAnnotation on a PersistentVolume is the size of the claim before the
+	// volume grew, until the filesystem has grown too.
 	PreResizeAnnotation = "volume.alpha.kubernetes.io/pre-resize-capacity"
 	// NodeExpansionNotRequiredAnnotation on a claim, "true", informs the kubelets
 	// that a ReadWriteMany volume needs no expansion on further nodes.
@@ -38,9 +38,8 @@ func BeginResize(pvc *corev1.PersistentVolumeClaim, target resource.Quantity, no
 	delete(pvc.Annotations, NodeExpansionNotRequiredAnnotation)
 }
 
-// FailResize writes into a claim how an attempt ended. Only an infeasible size
-// is called so: after any other end the attempt is in progress again, whatever
-// it was before, so that a size the driver may be doing is not forgotten.
+// FailResize writes a failed attempt into a claim. Unless the size is infeasible, the
+// state is "in progress" again: the driver may still expand the volume.
 func FailResize(pvc *corev1.PersistentVolumeClaim, outcome Outcome, message string, now time.Time) {
 	switch {
 	case outcome == OutcomeInfeasible:
@@ -53,8 +52,8 @@ func FailResize(pvc *corev1.PersistentVolumeClaim, outcome Outcome, message stri
 	}
 }
 
-// AwaitNode writes into a claim that its volume has grown and that the kubelet
-// has to grow what is on it.
+// AwaitNode writes into a claim that its volume has grown and that the kubelet must grow
+// the filesystem.
 func AwaitNode(pvc *corev1.PersistentVolumeClaim, now time.Time) {
 	setResizeState(pvc, corev1.PersistentVolumeClaimNodeResizePending)
 	dropConditions(pvc, corev1.PersistentVolumeClaimControllerResizeError)

@@ -20,14 +20,13 @@ const (
 	ModifySecretNamespaceAnnotation   = "volume.kubernetes.io/controller-modify-secret-namespace"
 )
 
-// Tokens are the words that a secret's templates may use in ${…}, with what
-// they stand for.
+// Tokens are the words that a secret's templates may use in ${…}, with their values.
 type Tokens struct {
 	Name, Namespace map[string]string
 }
 
 // VolumeTokens are the tokens of a StorageClass' secrets. The namespace cannot
-// depend on what the claim's author chooses freely, so it has fewer.
+// depend on fields that the claim's author chooses freely, so it has fewer.
 func VolumeTokens(pvc *corev1.PersistentVolumeClaim, volumeName string) Tokens {
 	tokens := Tokens{
 		Name:      map[string]string{"pv.name": volumeName, "pvc.name": pvc.Name, "pvc.namespace": pvc.Namespace},
@@ -61,8 +60,7 @@ func (t SecretTemplate) Resolve(tokens Tokens) (*corev1.SecretReference, error) 
 }
 
 func expand(template string, known map[string]string) (string, error) {
-	// os.Expand drops what it cannot read, and a name with a part missing is
-	// another secret's.
+	// os.Expand drops invalid parts, and a name without them is that of another secret.
 	for rest := template; ; {
 		_, after, found := strings.Cut(rest, "${")
 		if !found {
@@ -83,7 +81,7 @@ func expand(template string, known map[string]string) (string, error) {
 		return value
 	})
 	if len(unknown) > 0 {
-		return "", fmt.Errorf("%q: there is no token %q here; known are %s",
+		return "", fmt.Errorf("%q: unknown token %q; known are %s",
 			template, unknown[0], strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	return result, nil
@@ -106,9 +104,8 @@ func (c Class) ResolveSecrets(tokens Tokens) (map[SecretUse]*corev1.SecretRefere
 	return resolved, nil
 }
 
-// DeletionSecret is the secret for DeleteVolume that a PersistentVolume
-// remembers; nil if it remembers that there is none. Known is false for an
-// object made before that was recorded.
+// DeletionSecret returns the secret for DeleteVolume that a PersistentVolume names; nil
+// without one. known is false for an object of a version that did not record it.
 func DeletionSecret(pv *corev1.PersistentVolume) (reference *corev1.SecretReference, known bool) {
 	name, named := pv.Annotations[DeletionSecretNameAnnotation]
 	namespace, placed := pv.Annotations[DeletionSecretNamespaceAnnotation]
@@ -118,9 +115,9 @@ func DeletionSecret(pv *corev1.PersistentVolume) (reference *corev1.SecretRefere
 	return &corev1.SecretReference{Name: name, Namespace: namespace}, true
 }
 
-// TakeSecret takes one pair of keys, "<stem>-name" and "<stem>-namespace", out
-// of a class' reserved parameters. Neither gives the zero template; one alone,
-// or an empty one, is an error.
+// TakeSecret removes a pair of keys, "<stem>-name" and "<stem>-namespace", from a class'
+// reserved parameters and returns it. It returns the zero template if both are absent. One
+// alone, or an empty one, is an error.
 func TakeSecret(reserved map[string]string, stem string) (SecretTemplate, error) {
 	nameKey, namespaceKey := stem+"-name", stem+"-namespace"
 	template, err := secretPair(reserved, nameKey, namespaceKey)
@@ -136,7 +133,8 @@ func secretPair(parameters map[string]string, nameKey, namespaceKey string) (Sec
 	case !named && !placed:
 		return SecretTemplate{}, nil
 	case name == "" || namespace == "":
-		return SecretTemplate{}, fmt.Errorf("parameters[%s] and parameters[%s] must both be given and not be empty", nameKey, namespaceKey)
+		return SecretTemplate{}, fmt.Errorf("parameters[%s] and parameters[%s] must both be given and not be empty",
+			nameKey, namespaceKey)
 	}
 	return SecretTemplate{Name: name, Namespace: namespace}, nil
 }
@@ -173,7 +171,8 @@ func secretFor(use SecretUse, reserved, parameters map[string]string) (SecretTem
 	case old == (SecretTemplate{}):
 		return template, nil
 	case template != (SecretTemplate{}):
-		return SecretTemplate{}, fmt.Errorf("parameters[%s-name] and parameters[%sName] both name a secret; keep the first", stem, legacy)
+		return SecretTemplate{}, fmt.Errorf("parameters[%s-name] and parameters[%sName] both name a secret; keep the first",
+			stem, legacy)
 	}
 	return old, nil
 }

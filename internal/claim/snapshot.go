@@ -14,14 +14,14 @@ import (
 // SnapshotKeys are the annotations and the finalizer of one kind of snapshot
 // content, as snapshot-controller and csi-snapshotter write them.
 type SnapshotKeys struct {
-	// BeingCreated ("yes") is on a content from before the driver is asked for
-	// the snapshot until its answer is recorded, or says that there is none.
+	// BeingCreated ("yes") is on a content from before the call that creates the snapshot
+	// until the answer is recorded, or proves that no snapshot exists.
 	BeingCreated string
-	// BeingDeleted ("yes") is put on by snapshot-controller when the user's
-	// object is being deleted.
+	// BeingDeleted ("yes") is written by snapshot-controller when the user's object is
+	// being deleted.
 	BeingDeleted string
 	// SecretName and SecretNamespace name the secret of the calls that create
-	// and delete; snapshot-controller made them from the class' templates.
+	// and delete; snapshot-controller resolved them from the class' templates.
 	SecretName, SecretNamespace string
 	// Finalizer keeps the content for as long as the driver has its snapshot.
 	Finalizer string
@@ -53,26 +53,26 @@ func GroupSnapshotKeys() SnapshotKeys {
 
 const (
 	// ManagedByLabel on a snapshot content names the node whose driver has the
-	// snapshot, where every node runs the controllers for itself.
+	// snapshot, if every node runs its own controllers.
 	ManagedByLabel = "snapshot.storage.kubernetes.io/managed-by"
 	// GroupMemberAnnotation on a VolumeSnapshotContent marks a member of a group
 	// snapshot, and has the group's handle.
 	GroupMemberAnnotation = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
 	// SnapshotRequestAnnotation on a content has the name and the parameters, as
-	// JSON, that the driver was given with the first call: further calls for the
-	// same snapshot repeat them, even if the class changed.
+	// JSON, of the first call: further calls for the same snapshot repeat them, even if
+	// the class has changed.
 	SnapshotRequestAnnotation = "holdfast.dev/snapshot-request"
-	// DeleteWithoutSecretAnnotation ("true"), put on by an administrator, lets a
-	// deletion continue whose secret will not be created again.
+	// DeleteWithoutSecretAnnotation ("true"), written by an administrator, permits a
+	// deletion without its secret.
 	DeleteWithoutSecretAnnotation = "holdfast.dev/delete-without-secret"
 )
 
-// Secret reads the secret that a content's annotations name; nil if they name
-// none. Half a pair is an error.
+// Secret returns the secret that a content's annotations name, nil without one. Half a pair
+// is an error.
 func (k SnapshotKeys) Secret(annotations map[string]string) (*corev1.SecretReference, error) {
 	template, err := secretPair(annotations, k.SecretName, k.SecretNamespace)
 	if err != nil {
-		return nil, fmt.Errorf("annotations %s and %s must both be there and not be empty", k.SecretName, k.SecretNamespace)
+		return nil, fmt.Errorf("annotations %s and %s must both exist and not be empty", k.SecretName, k.SecretNamespace)
 	}
 	if template == (SecretTemplate{}) {
 		return nil, nil
@@ -113,22 +113,25 @@ func (n Naming) name(prefix string, uid types.UID) (string, error) {
 	}
 	name := prefix + "-" + text
 	if len(name) > maximumName {
-		return "", fmt.Errorf("the snapshot's name %q has %d bytes; CSI allows %d: shorten the prefix", name, len(name), maximumName)
+		return "", fmt.Errorf("the snapshot's name %q has %d bytes; CSI allows %d: shorten the prefix",
+			name, len(name), maximumName)
 	}
 	return name, nil
 }
 
 // SnapshotClass is a VolumeSnapshotClass or VolumeGroupSnapshotClass taken apart.
 type SnapshotClass struct {
-	// Parameters are what the driver sees: without Kubernetes' own keys.
+	// Parameters are the driver's: without Kubernetes' own keys.
 	Parameters map[string]string
-	// Look is the secret of the calls that ask about a snapshot, with templates.
-	Look SecretTemplate
+	// Inspect is the secret of the calls that inspect a snapshot, with templates.
+	Inspect SecretTemplate
 }
 
 // The stems of the secrets that classes of snapshots can name.
 func snapshotSecretStems() []string {
-	return []string{"snapshotter-secret", "snapshotter-list-secret", "group-snapshotter-secret", "group-snapshotter-get-secret"}
+	return []string{
+		"snapshotter-secret", "snapshotter-list-secret", "group-snapshotter-secret", "group-snapshotter-get-secret",
+	}
 }
 
 // ParseSnapshotClass takes a VolumeSnapshotClass' parameters apart. A key with
@@ -143,7 +146,7 @@ func ParseGroupSnapshotClass(name string, parameters map[string]string) (Snapsho
 	return parseSnapshotClass("VolumeGroupSnapshotClass", name, parameters, "group-snapshotter-get-secret")
 }
 
-func parseSnapshotClass(kind, name string, parameters map[string]string, look string) (SnapshotClass, error) {
+func parseSnapshotClass(kind, name string, parameters map[string]string, inspect string) (SnapshotClass, error) {
 	class := SnapshotClass{Parameters: map[string]string{}}
 	reserved := map[string]string{}
 	for key, value := range parameters {
@@ -158,8 +161,8 @@ func parseSnapshotClass(kind, name string, parameters map[string]string, look st
 		if err != nil {
 			return SnapshotClass{}, fmt.Errorf("%s %q: %w", kind, name, err)
 		}
-		if stem == look {
-			class.Look = template
+		if stem == inspect {
+			class.Inspect = template
 		}
 	}
 	if unknown := slices.Sorted(maps.Keys(reserved)); len(unknown) > 0 {
@@ -169,12 +172,12 @@ func parseSnapshotClass(kind, name string, parameters map[string]string, look st
 	return class, nil
 }
 
-// InspectSecret resolves the secret of the calls that ask; nil if there is none.
+// InspectSecret resolves the secret of the calls that inspect a snapshot; nil without one.
 func (c SnapshotClass) InspectSecret(tokens Tokens) (*corev1.SecretReference, error) {
-	if c.Look == (SecretTemplate{}) {
+	if c.Inspect == (SecretTemplate{}) {
 		return nil, nil
 	}
-	return c.Look.Resolve(tokens)
+	return c.Inspect.Resolve(tokens)
 }
 
 // SnapshotNames are the objects that a snapshot is taken for.

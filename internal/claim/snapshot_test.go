@@ -79,8 +79,8 @@ func TestParseSnapshotClass_refuses(t *testing.T) {
 	}
 }
 
-func TestLookSecret_namespaceDoesNotDependOnTheSnapshotsName(t *testing.T) {
-	class := SnapshotClass{Look: SecretTemplate{Name: "a", Namespace: "${volumesnapshot.name}"}}
+func TestInspectSecret_namespaceDoesNotDependOnTheSnapshotsName(t *testing.T) {
+	class := SnapshotClass{Inspect: SecretTemplate{Name: "a", Namespace: "${volumesnapshot.name}"}}
 	if reference, err := class.InspectSecret(SnapshotNames{Name: "kube-system"}.Tokens()); err == nil {
 		t.Errorf("resolved to %v", reference)
 	}

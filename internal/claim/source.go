@@ -10,7 +10,7 @@ import (
 // SnapshotGroup is the API group of VolumeSnapshot.
 const SnapshotGroup = "snapshot.storage.k8s.io"
 
-// SourceKind says what a claim's data source is.
+// SourceKind is the kind of a claim's data source.
 type SourceKind int
 
 // The data sources that CSI knows.
@@ -30,7 +30,7 @@ type SourceRef struct {
 // volume populator makes such a volume (KEP 1495).
 var ErrPopulated = errors.New("left to a volume populator")
 
-// SourceOf reads dataSource, and dataSourceRef when that is not set. What CSI
+// SourceOf reads dataSource, and dataSourceRef if that is not set. A source that CSI
 // cannot serve (a populator's kind, another namespace) is an error.
 func SourceOf(pvc *corev1.PersistentVolumeClaim) (SourceRef, error) {
 	var field, group, kind, name string
@@ -65,7 +65,7 @@ func SourceOf(pvc *corev1.PersistentVolumeClaim) (SourceRef, error) {
 	return SourceRef{}, &populatedError{err}
 }
 
-// populatedError keeps the text for those who have no populators.
+// populatedError has a text for clusters without populators.
 type populatedError struct{ error }
 
 func (e *populatedError) Is(target error) bool { return target == ErrPopulated }

@@ -9,7 +9,7 @@ import (
 
 // Spread returns the index of the topology, out of n, that a claim without a
 // selected node prefers. The claims of a StatefulSet, named
-// <template>-<set>-<ordinal>, take the topologies in turn, and all claims of one
+// <template>-<set>-<ordinal>, rotate through the topologies, and all claims of one
 // replica the same one. The hash equals external-provisioner's to the bit, so that a
 // set that external-provisioner began continues here. n must be above zero.
 func Spread(claimName string, n int) int {

@@ -102,8 +102,8 @@ func SortTerms(terms []Term) []Term {
 	return slices.CompactFunc(terms, func(a, b Term) bool { return a.Compare(b) == 0 })
 }
 
-// maximumAllowedTerms bounds what a class's allowedTopologies may multiply to:
-// every term goes into every CreateVolume, and a driver takes 4 MiB at most.
+// maximumAllowedTerms limits the number of terms of a class's flattened allowedTopologies:
+// every CreateVolume has all terms, and a driver accepts 4 MiB at most.
 const maximumAllowedTerms = 4096
 
 // FlattenAllowed multiplies the allowedTopologies of a class out: the values of
@@ -119,7 +119,8 @@ func FlattenAllowed(allowed []corev1.TopologySelectorTerm) ([]Term, error) {
 		combined := []map[string]string{{}}
 		for _, expression := range selector.MatchLabelExpressions {
 			if len(combined)*len(expression.Values) > maximumAllowedTerms {
-				return nil, fmt.Errorf("allowedTopologies: one term multiplies to more than %d combinations; name fewer values", maximumAllowedTerms)
+				return nil, fmt.Errorf("allowedTopologies: one term multiplies to more than %d combinations; name fewer values",
+					maximumAllowedTerms)
 			}
 			combined = multiply(combined, expression)
 		}
@@ -128,7 +129,8 @@ func FlattenAllowed(allowed []corev1.TopologySelectorTerm) ([]Term, error) {
 		}
 	}
 	if len(flat) > maximumAllowedTerms {
-		return nil, fmt.Errorf("allowedTopologies: %d combinations are more than %d; name fewer values", len(flat), maximumAllowedTerms)
+		return nil, fmt.Errorf("allowedTopologies: %d combinations are more than %d; name fewer values",
+			len(flat), maximumAllowedTerms)
 	}
 	return SortTerms(flat), nil
 }

@@ -19,8 +19,8 @@ const ProvisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
 // ProvisionerFinalizer keeps a PersistentVolume until its volume is deleted.
 const ProvisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 
-// VolumeOptions is what a PersistentVolume says that neither the claim nor the
-// driver's answer does.
+// VolumeOptions are the fields of a PersistentVolume that come neither from the claim nor
+// from the driver's answer.
 type VolumeOptions struct {
 	Policy     corev1.PersistentVolumeReclaimPolicy
 	Finalizers []string
@@ -38,7 +38,9 @@ type VolumeOptions struct {
 const IdentityAttribute = "storage.kubernetes.io/csiProvisionerIdentity"
 
 // PersistentVolume is the object for a volume that CreateVolume answered with.
-func PersistentVolume(c Creation, policy corev1.PersistentVolumeReclaimPolicy, request *csi.CreateVolumeRequest, volume *csi.Volume) *corev1.PersistentVolume {
+func PersistentVolume(
+	c Creation, policy corev1.PersistentVolumeReclaimPolicy, request *csi.CreateVolumeRequest, volume *csi.Volume,
+) *corev1.PersistentVolume {
 	return FillVolume(c.Template(VolumeOptions{Policy: policy, Finalizers: []string{ProvisionerFinalizer}}), request, volume)
 }
 
@@ -99,9 +101,11 @@ func (c Creation) volumeAnnotations(secrets map[SecretUse]*corev1.SecretReferenc
 	return annotations
 }
 
-// FillVolume completes a Template with the driver's answer to the request. The
-// template is left alone.
-func FillVolume(template *corev1.PersistentVolume, request *csi.CreateVolumeRequest, volume *csi.Volume) *corev1.PersistentVolume {
+// FillVolume returns a copy of a Template, completed with the driver's answer to the
+// request.
+func FillVolume(
+	template *corev1.PersistentVolume, request *csi.CreateVolumeRequest, volume *csi.Volume,
+) *corev1.PersistentVolume {
 	size := volume.GetCapacityBytes()
 	if size == 0 { // unknown to the driver
 		size = request.GetCapacityRange().GetRequiredBytes()
@@ -159,7 +163,7 @@ func affinity(topologies []*csi.Topology) *corev1.VolumeNodeAffinity {
 	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}
 }
 
-// ReclaimPolicy is what a class says happens to a volume whose claim is gone.
+// ReclaimPolicy returns the reclaim policy of a class, or its default.
 func ReclaimPolicy(sc *storagev1.StorageClass) corev1.PersistentVolumeReclaimPolicy {
 	if sc.ReclaimPolicy == nil {
 		return corev1.PersistentVolumeReclaimDelete
@@ -181,5 +185,6 @@ func CheckTopology(sc *storagev1.StorageClass, node map[string]string) error {
 	if slices.ContainsFunc(allowed, func(t Term) bool { return t.Within(here) }) {
 		return nil
 	}
-	return fmt.Errorf("StorageClass %q: allowedTopologies: none of them fits this machine (%s)", sc.Name, strings.ReplaceAll(here.String(), ",", ", "))
+	return fmt.Errorf("StorageClass %q: allowedTopologies: none of them fits this machine (%s)",
+		sc.Name, strings.ReplaceAll(here.String(), ",", ", "))
 }

@@ -31,14 +31,13 @@ type BatchOptions struct {
 	// Limit is the number of keys that one fetch takes; 200 when 0.
 	Limit int
 	// Bursts expects bursts of calls; share one among Batchers whose callers are
-	// the same. nil: one of its own.
+	// the same. nil: a new one.
 	Bursts *BurstDetector
 	// Split reports whether an error may be the fault of some of the keys. Such a
 	// batch is halved until the key at fault fails alone. nil: never.
 	Split func(error) bool
-	// Join lets a caller share a call that began before it asked. Only for what
-	// does not change: otherwise the answer may be older than what the caller
-	// already did.
+	// Join lets a caller share a call that began before its own. Only for values that do
+	// not change: otherwise the answer may be older than an effect of the caller.
 	Join bool
 }
 
@@ -287,8 +286,8 @@ func (b *Batcher[K, V]) send(batch []*entry[K, V]) {
 	})
 }
 
-// run fetches a batch and answers its callers; a batch that fails for one of
-// its keys is halved.
+// run fetches a batch and answers its callers; a batch that fails for one of its keys is
+// halved.
 func (b *Batcher[K, V]) run(ctx context.Context, batch []*entry[K, V]) {
 	keys := make([]K, len(batch))
 	for i, e := range batch {

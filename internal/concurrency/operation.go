@@ -96,7 +96,7 @@ func RunResult[T any](
 	return value, nil
 }
 
-// Detach runs an operation in a goroutine of its own and returns its result. When
+// Detach runs an operation in a new goroutine and returns its result. When
 // the context ends, the operation gets gracePeriod to return; after that the caller
 // gets an error that wraps the context's cause, and the operation continues. Detach
 // calls ended once, when the operation has returned. A panic becomes an error.
@@ -124,7 +124,7 @@ func Detach[T any](
 		return r.value, r.err
 	case <-time.After(gracePeriod):
 		var none T
-		return none, fmt.Errorf("%w while a system call is running; the repeated call finds what it did", context.Cause(ctx))
+		return none, fmt.Errorf("%w while a system call is running; the repeated call finds its result", context.Cause(ctx))
 	}
 }
 

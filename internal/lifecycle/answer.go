@@ -6,12 +6,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// IsAbsent reports whether a question failed because the driver does not have the
-// object: NOT_FOUND.
+// IsAbsent reports whether a call failed because the driver lacks the object: NOT_FOUND.
 func IsAbsent(failure error) bool { return errors.Is(failure, backend.ErrNotFound) }
 
-// Rejects reports whether a question failed because of what was asked, such as a
-// class with parameters that the driver does not take: INVALID_ARGUMENT.
+// Rejects reports whether a call failed because of its request, such as a class with
+// parameters that the driver does not accept: INVALID_ARGUMENT.
 func Rejects(failure error) bool { return errors.Is(failure, backend.ErrInvalid) }
 
 // UndoneWithoutCall reports whether NodeUnpublishVolume or NodeUnstageVolume, which

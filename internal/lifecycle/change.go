@@ -8,27 +8,26 @@ import (
 )
 
 const (
-	// InfeasiblePause is the time until a driver is asked again for what it called
-	// infeasible, if nothing else is desired meanwhile (external-resizer's slow set).
+	// InfeasiblePause is the time until an infeasible request is repeated, unless the
+	// desired value changes (external-resizer's slow set).
 	InfeasiblePause = 5 * time.Minute
-	// inUsePause is how long a driver's "in use" keeps it from being asked again
-	// while the volume seems to be used. What is known about users may be out of
-	// date for good, such as a condition that no controller maintains any more.
+	// inUsePause is how long an expansion that the driver rejected as "in use" waits while
+	// the volume seems to be used. Knowledge about users may be outdated, such as a
+	// condition that no controller maintains any more.
 	inUsePause = time.Hour
 )
 
-// History is what the last attempt of this process to expand or to modify a
-// volume taught, beyond what the claim's status says. The zero value is what a
-// fresh process knows: nothing, so that an operation in progress may still run.
+// History is the knowledge from the last attempt of this process to expand or to modify a
+// volume that the claim's status lacks. With the zero value, as after a restart, an
+// operation in progress may still run.
 type History struct {
-	// Final reports that the driver's last answer was final: nothing of the attempt
-	// runs any more.
+	// Final reports that the driver's last answer was final: the attempt has ended.
 	Final bool
 	// InUse is when the driver answered that the volume is in use; zero unless that
 	// was its last answer.
 	InUse time.Time
-	// Rejected is the size or class that the driver called infeasible, and RetryAt
-	// the time at which it is asked for that again.
+	// Rejected is the size or class that the driver called infeasible, and RetryAt the
+	// time at which the request for it is repeated.
 	Rejected string
 	RetryAt  time.Time
 }
@@ -41,18 +40,18 @@ func (h History) Rest(desired string, now time.Time) time.Duration {
 	return max(0, h.RetryAt.Sub(now))
 }
 
-// NeedsIdle reports whether the driver expands the volume only while it is not in
-// use, so that it is not asked as long as the volume has a user.
+// NeedsIdle reports whether the driver expands the volume only while it is not in use, so
+// that it is not called as long as the volume has a user.
 func (h History) NeedsIdle(now time.Time) bool {
 	return !h.InUse.IsZero() && now.Sub(h.InUse) <= inUsePause
 }
 
-// InUseError is the failure of an expansion that waits until a volume is idle.
+// InUseError returns the failure of an expansion that waits until a volume is idle.
 func InUseError(handle, user string) error {
 	return fmt.Errorf("the driver expands volume %s only while it is not in use, and it is used by %s", handle, user)
 }
 
-// Failure is what follows from a failed attempt to expand or to modify a volume.
+// Failure is the result of a failed attempt to expand or to modify a volume.
 type Failure struct {
 	// Outcome is for the claim's status (claim.FailResize, claim.FailModify).
 	Outcome claim.Outcome
@@ -63,7 +62,7 @@ type Failure struct {
 	Pause time.Duration
 }
 
-// AfterFailedExpand decides what follows from the error of ControllerExpandVolume.
+// AfterFailedExpand classifies an error of ControllerExpandVolume.
 // A size that is called infeasible for the first time is repeated once after the
 // ordinary back-off: the driver may have been mended.
 func AfterFailedExpand(step ExpandStep, failure error, now time.Time, pause time.Duration) Failure {
@@ -78,7 +77,7 @@ func AfterFailedExpand(step ExpandStep, failure error, now time.Time, pause time
 	return f
 }
 
-// AfterFailedModify decides what follows from the error of ControllerModifyVolume
+// AfterFailedModify classifies an error of ControllerModifyVolume
 // for a class. A class that is not desired any more does not delay the one that is.
 func AfterFailedModify(class, desired string, failure error, now time.Time, pause time.Duration) Failure {
 	f := Failure{Outcome: claim.Classify(claim.CallModify, failure)}
@@ -93,20 +92,19 @@ func (f *Failure) reject(what string, now time.Time, pause time.Duration) {
 	f.History.Rejected, f.History.RetryAt, f.Pause = what, now.Add(pause), pause
 }
 
-// NodeFailure is what follows from a failed NodeExpandVolume.
+// NodeFailure is the result of a failed NodeExpandVolume.
 type NodeFailure struct {
 	// Outcome is for the claim's status (claim.FailNodeResize).
 	Outcome claim.Outcome
-	// Parked reports that the node is not asked again for this size before the volume
-	// is used again.
+	// Parked reports that the node is not called for this size before the volume is used
+	// again.
 	Parked bool
 	// Repeat reports that a further attempt may succeed. If not, the pod gets its
 	// volume as it is.
 	Repeat bool
 }
 
-// AfterFailedNodeExpand decides what follows from the error of NodeExpandVolume, as
-// the kubelet does.
+// AfterFailedNodeExpand classifies an error of NodeExpandVolume as the kubelet does.
 func AfterFailedNodeExpand(failure error) NodeFailure {
 	outcome := claim.Classify(claim.CallExpand, failure)
 	return NodeFailure{

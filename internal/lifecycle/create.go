@@ -1,8 +1,7 @@
-// Package lifecycle decides what follows from what was observed of volumes and
-// snapshots: from the objects, from the recorded intent and from a driver's
-// answer. Its functions are pure. The Kubernetes controllers and the host ask
-// them, and only observe, execute and record themselves, so that both answer
-// the same question alike.
+// Package lifecycle decides the next step for volumes and snapshots: from the objects,
+// from the recorded intent and from a driver's answer. Its functions are pure. The
+// Kubernetes controllers and the host call them, and only observe, execute and record
+// themselves, so that both decide alike.
 package lifecycle
 
 import (
@@ -13,7 +12,7 @@ import (
 )
 
 // Creation is a CreateVolume, CreateSnapshot or CreateVolumeGroupSnapshot call
-// that failed, with what is known around it.
+// that failed, with its circumstances.
 type Creation struct {
 	// Call is CallCreate for volumes, and CallSnapshot for snapshots and groups.
 	Call claim.Call
@@ -27,28 +26,28 @@ type Creation struct {
 	// instance of the driver, such as that of another node.
 	Elsewhere bool
 	// Desired reports that the object for which the call was made still exists and
-	// still asks for the result.
+	// still needs the result.
 	Desired bool
 	// Movable reports that a node was selected for the volume and that another
 	// node could be.
 	Movable bool
 }
 
-// Outcome is what becomes of the intent of a creation that failed.
+// Outcome is the decision about the intent of a creation that failed.
 type Outcome int
 
 const (
 	// Retry: the effect is unknown. The intent stays, and the same request is
 	// repeated, since only its answer gives certainty.
 	Retry Outcome = iota
-	// Discard: nothing exists. The intent goes; a further attempt, if the result is
-	// still desired, is a request of its own.
+	// Discard: nothing exists. The intent is removed; a further attempt, if the result is
+	// still desired, is a new request.
 	Discard
 	// RetryLater is Discard for a request that the driver rejects as such: a further
 	// attempt needs a long pause or a change of the objects.
 	RetryLater
-	// Reschedule is Discard where the selected node has no room: another node is to
-	// be selected.
+	// Reschedule is Discard if the selected node has no room: another node must be
+	// selected.
 	Reschedule
 	// Quarantine: the effect is unknown, and the driver cannot repeat the request.
 	// The intent stays for an administrator who inspects the storage; the same
@@ -63,7 +62,7 @@ func (o Outcome) String() string {
 // KeepsIntent reports whether something may exist that only the intent names.
 func (o Outcome) KeepsIntent() bool { return o == Retry || o == Quarantine }
 
-// AfterFailedCreate decides what follows from the error of a creation.
+// AfterFailedCreate classifies an error of a creation.
 //
 // An error whose code is final for the call (claim.Classify) says that this call
 // left nothing behind. It says nothing about an earlier call with the same
@@ -100,12 +99,12 @@ func AfterFailedCreate(c Creation, failure error) Outcome {
 // that each call with this request fails with it: INVALID_ARGUMENT,
 // OUT_OF_RANGE, UNIMPLEMENTED.
 func rejectsRequest(failure error) bool {
-	return errors.Is(failure, backend.ErrInvalid) || errors.Is(failure, backend.ErrOutOfRange) || errors.Is(failure, backend.ErrUnsupported)
+	return errors.Is(failure, backend.ErrInvalid) || errors.Is(failure, backend.ErrOutOfRange) ||
+		errors.Is(failure, backend.ErrUnsupported)
 }
 
-// unrepeatable reports whether repeating the request is unlikely to ever name
-// what an earlier call made: its source is gone, or the driver takes what has the
-// name for something else.
+// unrepeatable reports whether a repetition is unlikely to return what an earlier call
+// created: its source is gone, or the driver has another object of the name.
 func (c Creation) unrepeatable(failure error) bool {
 	return errors.Is(failure, backend.ErrExists) ||
 		errors.Is(failure, backend.ErrNotFound) && (c.Copied || c.Call == claim.CallSnapshot)

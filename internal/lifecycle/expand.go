@@ -9,19 +9,19 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// Expands is where a driver expands volumes: EXPAND_VOLUME of its controller and
-// of its node service. Node is used only without Controller.
+// Expands reports where a driver expands volumes: EXPAND_VOLUME of its controller and of
+// its node service. Node is used only without Controller.
 type Expands struct{ Controller, Node bool }
 
-// ExpandAction is what to do about the size of a claim.
+// ExpandAction is the next action for the size of a claim.
 type ExpandAction int
 
 const (
-	// ExpandNothing: the claim has what it asks for, or the node's turn has come.
+	// ExpandNothing: the claim has the requested size, or the node must act.
 	ExpandNothing ExpandAction = iota
 	// ExpandUnable: the driver does not expand volumes.
 	ExpandUnable
-	// ExpandWait: the driver called the size infeasible, and is asked again later.
+	// ExpandWait: the driver called the size infeasible; the request is retried later.
 	ExpandWait
 	// ExpandOnNode: the node does all of it. The size is recorded without a call.
 	ExpandOnNode
@@ -33,7 +33,7 @@ func (a ExpandAction) String() string {
 	return [...]string{"nothing", "unable", "wait", "on node", "call"}[a]
 }
 
-// ExpandStep is an action with what it needs.
+// ExpandStep is an action with its arguments.
 type ExpandStep struct {
 	Action ExpandAction
 	// Target is the size to reach.
@@ -68,7 +68,7 @@ func NextExpand(view claim.Resize, driver Expands, history History, now time.Tim
 	return step
 }
 
-// UnableToExpand says why a volume is not expanded, for an event.
+// UnableToExpand returns why a volume is not expanded, for an event.
 func UnableToExpand(driver string) string {
 	return fmt.Sprintf("driver %s cannot expand volumes: it has EXPAND_VOLUME neither in its controller nor in its "+
 		"node service", driver)

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// ModifyStep is what to do about the attributes of a claim's volume.
+// ModifyStep is the next step for the attributes of a claim's volume.
 type ModifyStep struct {
 	Action claim.ModifyStep
 	// Class is the VolumeAttributesClass of ModifyContinue and ModifyStart.
@@ -22,7 +22,7 @@ type ModifyStep struct {
 // written into the claim (claim.BeginModify) before the call.
 func NextModify(view claim.Modify, history History, now time.Time) ModifyStep {
 	rest := history.Rest(view.Desired, now)
-	view.Settled, view.Slow = history.Final, rest > 0
+	view.Final, view.Slow = history.Final, rest > 0
 	step := ModifyStep{Action: view.Step()}
 	switch step.Action {
 	case claim.ModifyWait:
@@ -35,21 +35,21 @@ func NextModify(view claim.Modify, history History, now time.Time) ModifyStep {
 	return step
 }
 
-// UnableToModify says why a volume is not modified, for an event.
+// UnableToModify returns why a volume is not modified, for an event.
 func UnableToModify(driver string) string {
 	return fmt.Sprintf("driver %s cannot modify volumes: its controller has no MODIFY_VOLUME", driver)
 }
 
-// RejectedClass is what follows from a class that is not tried, since it cannot be
-// right for the volume.
+// RejectedClass returns the failure for a class that is not tried, since it is invalid for
+// the volume.
 func RejectedClass(class string, now time.Time, pause time.Duration) Failure {
 	f := Failure{Outcome: claim.OutcomeInfeasible, History: History{Final: true}}
 	f.reject(class, now, pause)
 	return f
 }
 
-// ForeignClass says that a VolumeAttributesClass is not for a volume's driver; ""
-// if it is.
+// ForeignClass returns a message if a VolumeAttributesClass is for another driver than the
+// volume's, else "".
 func ForeignClass(class *storagev1.VolumeAttributesClass, driver string) string {
 	if class.DriverName == driver {
 		return ""

@@ -9,15 +9,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// Due is what a PersistentVolume needs next, by itself alone.
+// Due is the next step for a PersistentVolume, by its own state alone.
 type Due int
 
 const (
 	// DueNothing: its claim, its administrator or the attacher comes first.
 	DueNothing Due = iota
-	// DueProtect: put claim.ProvisionerFinalizer on.
+	// DueProtect: add claim.ProvisionerFinalizer.
 	DueProtect
-	// DueRelease: take claim.ProvisionerFinalizer off, since the volume is to stay.
+	// DueRelease: remove claim.ProvisionerFinalizer, since the volume is retained.
 	DueRelease
 	// DueDelete: delete the volume, then the object.
 	DueDelete
@@ -27,8 +27,8 @@ func (d Due) String() string { return [...]string{"nothing", "protect", "release
 
 // ReclaimDue decides about a PersistentVolume by its policy and phase. One that was
 // written by hand is served like one that was provisioned (KEP 2644,
-// HonorPVReclaimPolicy). An object that is being deleted without the finalizer takes
-// no volume with it: it may be gone before the driver answers.
+// HonorPVReclaimPolicy). If an object without the finalizer is deleted, its volume stays:
+// the object may be gone before the driver answers.
 func ReclaimDue(pv *corev1.PersistentVolume) Due {
 	protected := slices.Contains(pv.Finalizers, claim.ProvisionerFinalizer)
 	switch {
@@ -47,9 +47,11 @@ func ReclaimDue(pv *corev1.PersistentVolume) Due {
 }
 
 // FindTwin finds another PersistentVolume of the same driver's volume, which keeps
-// the volume from being deleted; "" if there is none. One whose volume is due to be
-// deleted too keeps nothing: either may come first. elsewhere is as in FindHolder.
-func FindTwin(volumes iter.Seq[*corev1.PersistentVolume], pv *corev1.PersistentVolume, elsewhere func(*corev1.PersistentVolume) bool) string {
+// the volume from being deleted; "" without one. An object whose volume is due to be
+// deleted too does not keep it: either may come first. elsewhere is as in FindHolder.
+func FindTwin(
+	volumes iter.Seq[*corev1.PersistentVolume], pv *corev1.PersistentVolume, elsewhere func(*corev1.PersistentVolume) bool,
+) string {
 	others := func(yield func(*corev1.PersistentVolume) bool) {
 		for other := range volumes {
 			if other.Name != pv.Name && ReclaimDue(other) != DueDelete && !yield(other) {

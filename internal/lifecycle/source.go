@@ -22,7 +22,10 @@ const (
 // CheckClone returns an error if a claim cannot be cloned from another one now. It
 // checks in external-provisioner's order. name is the source claim's; source and its
 // volume may be nil.
-func CheckClone(pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, driver string) error {
+func CheckClone(
+	pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim,
+	volume *corev1.PersistentVolume, driver string,
+) error {
 	fail := func(format string, arguments ...any) error {
 		return fmt.Errorf("%s: %s", claim.Describe(pvc), fmt.Sprintf(format, arguments...))
 	}
@@ -54,7 +57,7 @@ func CheckClone(pvc *corev1.PersistentVolumeClaim, name string, source *corev1.P
 }
 
 // CheckSnapshot returns an error if the VolumeSnapshot does not allow its restore to a
-// claim now. snapshot may be nil; name is its name. kept says that it has a finalizer
+// claim now. snapshot may be nil; name is its name. kept reports that it has a finalizer
 // for this restore, which began before the VolumeSnapshot was deleted.
 func CheckSnapshot(
 	pvc *corev1.PersistentVolumeClaim, name string, snapshot *snapshotv1.VolumeSnapshot, kept bool,
@@ -78,7 +81,7 @@ func CheckSnapshot(
 	return nil
 }
 
-// BoundContent is the name of a snapshot's content, "" if it has none.
+// BoundContent returns the name of a snapshot's content, "" if it has none.
 func BoundContent(snapshot *snapshotv1.VolumeSnapshot) string {
 	if snapshot.Status == nil || snapshot.Status.BoundVolumeSnapshotContentName == nil {
 		return ""
@@ -89,7 +92,10 @@ func BoundContent(snapshot *snapshotv1.VolumeSnapshot) string {
 // CheckContent returns an error if the VolumeSnapshotContent does not allow the restore
 // of its snapshot to a claim now. content may be nil. allowModeChange permits any
 // volume mode.
-func CheckContent(pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent, driver string, allowModeChange bool) error {
+func CheckContent(
+	pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent,
+	driver string, allowModeChange bool,
+) error {
 	fail := func(format string, arguments ...any) error {
 		return fmt.Errorf("%s: VolumeSnapshotContent %q of the source %s",
 			claim.Describe(pvc), BoundContent(snapshot), fmt.Sprintf(format, arguments...))
@@ -108,13 +114,14 @@ func CheckContent(pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.Volume
 	case status.SnapshotHandle == nil || *status.SnapshotHandle == "":
 		return fail("has no snapshotHandle")
 	case !allowModeChange && changesMode(pvc, content):
-		return fail("has volume mode %s, another than the claim; its annotation %s=true would allow that", *content.Spec.SourceVolumeMode, AllowModeChangeAnnotation)
+		return fail("has volume mode %s, another than the claim; its annotation %s=true would allow that",
+			*content.Spec.SourceVolumeMode, AllowModeChangeAnnotation)
 	}
 	return nil
 }
 
 // changesMode reports whether a restore would turn a filesystem into a device, or
-// back, which lets a user read or forge what only the kernel may (KEP 3141).
+// back, which lets a user read or forge a filesystem that the kernel mounts (KEP 3141).
 func changesMode(pvc *corev1.PersistentVolumeClaim, content *snapshotv1.VolumeSnapshotContent) bool {
 	mode := content.Spec.SourceVolumeMode
 	if mode == nil || content.Annotations[AllowModeChangeAnnotation] == "true" {

@@ -6,24 +6,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Answer is a successful answer to CreateVolume, with what is known around it.
+// Answer is a successful answer to CreateVolume, with its circumstances.
 type Answer struct {
-	// Desired reports that the volume is to get a PersistentVolume: its claim waits
+	// Desired reports that the volume needs a PersistentVolume: its claim waits
 	// for it, or its reclaim policy keeps it without the claim.
 	Desired bool
 	// Claimed reports that the claim still exists.
 	Claimed bool
-	// Usable reports that the volume is what the request asked for.
+	// Usable reports that the volume satisfies the request.
 	Usable bool
 	// MaySaved reports that a PersistentVolume of the volume may have existed, so that
-	// the volume may contain data. That none names it now is then no proof that none did.
+	// the volume may contain data. Its absence now then proves nothing.
 	MaySaved bool
 	// Holder is the PersistentVolume that names the volume already. For Delete to be
 	// right it must have been read from the API server or the store, not from a cache.
 	Holder Holder
 }
 
-// Fate is what becomes of a volume that CreateVolume answered with.
+// Fate is the decision about a volume that CreateVolume returned.
 type Fate int
 
 const (
@@ -31,10 +31,10 @@ const (
 	Save Fate = iota
 	// Retain: create its PersistentVolume with policy Retain. An administrator decides.
 	Retain
-	// Delete: delete the volume. Only after that may the intent go.
+	// Delete: delete the volume, and then the intent.
 	Delete
 	// Leave: a PersistentVolume names the volume, and that object's reclaim policy
-	// decides about it. The intent goes.
+	// decides about it. The intent is removed.
 	Leave
 	// Wait: neither save nor delete the volume, and keep the intent: a
 	// PersistentVolume names the volume, and either the claim waits for it too or
@@ -44,7 +44,7 @@ const (
 
 func (f Fate) String() string { return [...]string{"save", "retain", "delete", "leave", "wait"}[f] }
 
-// AfterCreate decides what becomes of a volume. A volume that a PersistentVolume
+// AfterCreate decides about a volume. A volume that a PersistentVolume
 // names is never deleted here, under any name and for any claim:
 // administrators rebind and rename PersistentVolumes, and shortened names of
 // two claims may be equal. Such a volume is deleted by reclaim alone. A volume

@@ -105,7 +105,7 @@ func TestProvision_badInputEndsInAnEvent(t *testing.T) {
 	}{
 		{"unknown reserved key", newClass(parameters("csi.storage.k8s.io/nonsense", "x")), nil, "parameters[csi.storage.k8s.io/nonsense]: no such key"},
 		{"half a secret", newClass(parameters("csi.storage.k8s.io/node-stage-secret-name", "x")), nil, "must both be given"},
-		{"a bad token", newClass(parameters("csi.storage.k8s.io/provisioner-secret-name", "${pod.name}", "csi.storage.k8s.io/provisioner-secret-namespace", "ns")), nil, `there is no token "pod.name"`},
+		{"a bad token", newClass(parameters("csi.storage.k8s.io/provisioner-secret-name", "${pod.name}", "csi.storage.k8s.io/provisioner-secret-namespace", "ns")), nil, `unknown token "pod.name"`},
 		{"a missing secret", newClass(parameters("csi.storage.k8s.io/provisioner-secret-name", "s", "csi.storage.k8s.io/provisioner-secret-namespace", "ns")), nil, "read Secret ns/s"},
 		{"two filesystems", newClass(parameters("csi.storage.k8s.io/fstype", "xfs", "FSTYPE", "ext4")), nil, "both name a filesystem"},
 		{"a selector", newClass(), func(p *corev1.PersistentVolumeClaim) {
