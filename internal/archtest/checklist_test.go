@@ -147,7 +147,7 @@ func testsOf(path string) (tests []testFunction, err error) {
 }
 
 // A table that is wrong is found to be.
-func TestChecklist_findsWhatIsWrong(t *testing.T) {
+func TestChecklist_findsFaults(t *testing.T) {
 	tests := []testFunction{{"../../internal/a", "TestOne"}, {"../../test/a", "TestTwo"}}
 	for cell, right := range map[string]bool{
 		"`a.TestOne`": true, "`internal/a.TestOne`, `a.TestTwo`": true, "none: because": true,

@@ -144,7 +144,7 @@ func TestDriver_aTakenMetricsAddressGivesThePoolBack(t *testing.T) {
 	}
 }
 
-func TestDriver_refusesANodeIDThatIsNoLabelValue(t *testing.T) {
+func TestDriver_refusesANodeIDThatIsNotALabelValue(t *testing.T) {
 	c := sanityDriver(t.TempDir(), server.All)
 	c.logger, c.nodeID = slog.New(slog.DiscardHandler), "a b"
 	if _, err := newDriver(t.Context(), c); !errors.Is(err, backend.ErrInvalid) {

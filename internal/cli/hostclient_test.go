@@ -377,7 +377,7 @@ func TestApply_saysWhoHasToUseAClaimThatGrows(t *testing.T) {
 	}
 }
 
-func TestApply_saysWhatIsNotReady(t *testing.T) {
+func TestApply_listsObjectsThatAreNotReady(t *testing.T) {
 	h := startTestHost(t)
 	cases := map[string]struct {
 		phase   corev1.PodPhase
@@ -515,7 +515,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
-func TestCompletion_offersWhatTheHostHas(t *testing.T) {
+func TestCompletion_offersTheHostsObjects(t *testing.T) {
 	h := startTestHost(t)
 	h.put(t, pendingClaim("data"), pendingClaim("more"), pod("web", corev1.PodRunning),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}})

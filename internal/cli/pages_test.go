@@ -24,7 +24,7 @@ func page(t *testing.T, p *pages, path string) (code int, body string) {
 	return answer.Code, answer.Body.String()
 }
 
-func TestSidecars_liveWhileTheirDriverIsAwayAndSayWhatTheyWaitFor(t *testing.T) {
+func TestSidecars_reportThatTheyWaitForTheirDriver(t *testing.T) {
 	f := &sidecarsFlags{
 		address: "unix://" + filepath.Join(t.TempDir(), "csi.sock"), registrationDir: t.TempDir(), logger: slog.New(slog.DiscardHandler),
 	}

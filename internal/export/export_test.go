@@ -91,7 +91,7 @@ func names(objects []store.Object) (all []string) {
 	return all
 }
 
-func TestBuild_writesWhatAClusterAdopts(t *testing.T) {
+func TestBuild_writesManifestsThatAClusterAdopts(t *testing.T) {
 	result, err := Build(source("shop/data"), Options{Classes: true})
 	if err != nil || len(result.Left) > 0 {
 		t.Fatalf("%+v, %v", result, err)
@@ -181,7 +181,7 @@ func TestBuild_volumesOfThisMachine(t *testing.T) {
 	}
 }
 
-func TestBuild_leavesWhatCannotMove(t *testing.T) {
+func TestBuild_omitsVolumesThatCannotMove(t *testing.T) {
 	yes := true
 	cases := map[string]func(*Source){
 		"being deleted": func(s *Source) { s.Claims[0].DeletionTimestamp = &metav1.Time{} },

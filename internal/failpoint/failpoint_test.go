@@ -35,7 +35,7 @@ func TestHit_failsAtTheNamedPassingOnly(t *testing.T) {
 	}
 }
 
-func TestParse_refusesWhatItDoesNotKnow(t *testing.T) {
+func TestParse_refusesUnknownTerms(t *testing.T) {
 	for _, text := range []string{"x", "x=explode", "x=kill@0", "x=kill@many"} {
 		if _, err := Parse(text); err == nil {
 			t.Errorf("%q was accepted", text)

@@ -93,7 +93,7 @@ func volumesOf(tx *store.Tx) store.Table[corev1.PersistentVolume]   { return tx.
 func secrets(tx *store.Tx) store.Table[corev1.Secret]               { return tx.Secrets() }
 func drivers(tx *store.Tx) store.Table[storagev1.CSIDriver]         { return tx.Drivers() }
 
-func TestApply_makesWhatIsThereNotAndLeavesAloneWhatIsSo(t *testing.T) {
+func TestApply_createsMissingObjectsAndKeepsEqualOnes(t *testing.T) {
 	h := newApplier(t)
 	first := mustApply(t, h, everything())
 	if len(first.Applied) != 11 || first.Applied[0] != (api.Applied{Kind: "Pod", Key: "default/p", Action: api.Created}) {
@@ -157,9 +157,9 @@ func bind(t *testing.T, h *Host) {
 	})
 }
 
-// TestApply_refusesToChangeWhatIsImmutable has one line for each field that the
+// TestApply_refusesToChangeImmutableFields has one line for each field that the
 // API server keeps as it is.
-func TestApply_refusesToChangeWhatIsImmutable(t *testing.T) {
+func TestApply_refusesToChangeImmutableFields(t *testing.T) {
 	cases := []struct{ name, object, old, new, want string }{
 		{"StorageClass provisioner", aClass, "provisioner: d.example", "provisioner: e.example", `StorageClass "c": provisioner: cannot be changed from "d.example" to "e.example"`},
 		{"StorageClass parameters", aClass, "{a: b}", "{a: c}", "parameters.a: cannot be changed"},
@@ -382,7 +382,7 @@ func TestApply_conflicts(t *testing.T) {
 	mustApply(t, h, changed(t, changed(t, aSecret, "{name: s}", `{name: s, resourceVersion: "`+now+`"}`), "hunter2", "hunter3"))
 }
 
-func TestApply_notWhatIsBeingDeleted(t *testing.T) {
+func TestApply_refusesAnObjectThatIsBeingDeleted(t *testing.T) {
 	h := newApplier(t)
 	mustApply(t, h, aClaim)
 	kind, _ := store.KindOf("persistentvolumeclaims")
@@ -425,7 +425,7 @@ func TestApply_namespacesAreMadeWhenTheyAreUsed(t *testing.T) {
 	}
 }
 
-func TestApply_namesWhatIsWaitedFor(t *testing.T) {
+func TestApply_namesTheMissingObjects(t *testing.T) {
 	inline := "apiVersion: v1\nkind: Pod\nmetadata: {name: i}\nspec:\n  containers: [{name: main, command: [cat]}]\n  volumes: [{name: v, csi: {driver: e.example, nodePublishSecretRef: {name: none}}}]\n"
 	cases := []struct{ name, text, want string }{
 		{"a class", aClaim, `there is no StorageClass "c" (there is none) (it waits)`},
@@ -451,7 +451,7 @@ func TestApply_namesWhatIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestApply_refusesWhatCanNeverBe(t *testing.T) {
+func TestApply_refusesContradictions(t *testing.T) {
 	circle := changed(t, aClaim, "{storageClassName", "{dataSource: {kind: PersistentVolumeClaim, name: other}, storageClassName")
 	back := changed(t, changed(t, circle, "name: other", "name: data"), "{name: data, labels", "{name: other, labels")
 	cases := []struct{ name, first, then, want string }{

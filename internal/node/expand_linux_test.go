@@ -217,7 +217,7 @@ func TestVolumeHealth_reportsAMissingDevice(t *testing.T) {
 	f.must(unix.Unmount(node, 0))
 }
 
-func TestVolumeHealth_passesOnWhatTheBackendSays(t *testing.T) {
+func TestVolumeHealth_includesTheBackendsProblems(t *testing.T) {
 	f := staged(t, filesystem("ext4"))
 	problem := backend.HealthProblem{Kind: backend.HealthDegraded, Reason: "DirectIOUnavailable", Message: "m"}
 	f.backend.problems = []backend.HealthProblem{problem, problem}

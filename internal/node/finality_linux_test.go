@@ -21,7 +21,7 @@ func TestInline_whatCouldNotBeUndoneIsUncertain(t *testing.T) {
 	f.wantNothing()
 }
 
-func TestInline_aRepeatThatFailsForGoodRemovesWhatTheFirstLeft(t *testing.T) {
+func TestInline_aRepeatThatFailsFinallyRemovesTheVolumeOfTheFirst(t *testing.T) {
 	f := newFixture(t, withFailpoints(t, "node/inline/made=error;node/undo/closed=error"))
 	request := f.inlineRequest(filesystem("ext4"))
 	f.wantError(f.engine.Publish(t.Context(), request), backend.ErrUnavailable)

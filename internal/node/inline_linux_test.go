@@ -203,7 +203,7 @@ func TestInline_isKeptUntilItsRecordIsReadOrItsStorageFailed(t *testing.T) {
 	}
 }
 
-func TestRecover_removesWhatIsNotMountedAndKeepsTheRest(t *testing.T) {
+func TestRecover_removesUnmountedVolumesAndKeepsOthers(t *testing.T) {
 	f := newFixture(t)
 	f.cleanUpInline()
 	used := f.inlineRequest(filesystem("ext4"))

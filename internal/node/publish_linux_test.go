@@ -143,7 +143,7 @@ func TestUnpublish_leavesAnotherVolumeAlone(t *testing.T) {
 	f.write(filepath.Join(f.target("vol-a", "pod"), "file"), "still there")
 }
 
-func TestUnpublish_toleratesWhatIsHalfDone(t *testing.T) {
+func TestUnpublish_toleratesAHalfDoneUnpublish(t *testing.T) {
 	for name, prepare := range map[string]func(f *fixture, target string){
 		"nothing there":       func(*fixture, string) {},
 		"empty directory":     func(f *fixture, target string) { f.mkdir(target) },

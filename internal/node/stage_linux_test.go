@@ -87,7 +87,7 @@ func (f *fixture) sum(id string) string {
 	return string(hash.Sum(nil))
 }
 
-func TestStage_refusesWhatItMustNotTouch(t *testing.T) {
+func TestStage_refusesForeignContent(t *testing.T) {
 	for name, c := range map[string]struct {
 		size    int64
 		corrupt func(f *fixture)
@@ -220,7 +220,7 @@ func TestStage_unknownVolumeIsNotFound(t *testing.T) {
 	f.must(f.unstage("vol-x"))
 }
 
-func TestStage_checksWhatTheSuperblockSaysIsDamaged(t *testing.T) {
+func TestStage_checksAFilesystemMarkedDamaged(t *testing.T) {
 	for fsType, corrupt := range map[string][]string{
 		"ext4": {"debugfs", "-w", "-R", "ssv state 2", "FILE"},
 		"xfs":  {"xfs_db", "-x", "-c", "sb 0", "-c", "write features_incompat 0x1b", "FILE"}, // NEEDSREPAIR
@@ -292,7 +292,7 @@ func TestStage_failedMkfsLeavesNothingAndIsRepeated(t *testing.T) {
 	f.must(f.stage("vol-a", filesystem("ext4")))
 }
 
-func TestStage_growsWhatIsSmallerThanItsDevice(t *testing.T) {
+func TestStage_growsAFilesystemSmallerThanItsDevice(t *testing.T) {
 	for fsType, size := range sizes {
 		t.Run(fsType, func(t *testing.T) {
 			f := newFixture(t)

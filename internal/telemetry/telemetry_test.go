@@ -81,7 +81,7 @@ func get(t *testing.T, url string) (code int, body string) {
 	return response.StatusCode, string(content)
 }
 
-func TestPage_servesMetricsAndWhatItIsGiven(t *testing.T) {
+func TestPage_servesMetricsAndItsHandlers(t *testing.T) {
 	address := open(t, map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "well")
 	})})
@@ -115,7 +115,7 @@ func TestPage_failsOnATakenAddress(t *testing.T) {
 	}
 }
 
-func TestNewTracing_isNothingWithoutAnEndpoint(t *testing.T) {
+func TestNewTracing_isDisabledWithoutAnEndpoint(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
 	tracing, err := NewTracing(context.Background(), "holdfast", "v0")

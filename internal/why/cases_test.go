@@ -355,7 +355,7 @@ func TestKind_pathsAreOfOneObject(t *testing.T) {
 	}
 }
 
-func TestAsk_notesWhatItMayNotRead(t *testing.T) {
+func TestAsk_notesObjectsThatItMayNotRead(t *testing.T) {
 	w := read(t, app, bound, pv, driver, onN1, node1)
 	w.denied = attachments
 	report, err := Ask(t.Context(), w, Subject{Kind: "pod", Namespace: "default", Name: "app"})
@@ -365,7 +365,7 @@ func TestAsk_notesWhatItMayNotRead(t *testing.T) {
 }
 
 // An object that may not be read may exist: it must not be reported as missing.
-func TestAsk_doesNotReportAsMissingWhatItMayNotRead(t *testing.T) {
+func TestAsk_doesNotReportUnreadableObjectsAsMissing(t *testing.T) {
 	missing := regexp.MustCompile("not exist|there is no|no driver at all|is gone|not installed|no PersistentVolume|has not been asked|no VolumeAttachment|no longer exists|no CSIDriver")
 	attached := with(attachment, "attached: false", "attached: true")
 	gold := "apiVersion: storage.k8s.io/v1\nkind: VolumeAttributesClass\nmetadata: {name: gold}\ndriverName: d.example\n"

@@ -62,7 +62,7 @@ func TestAsk_aVolumeThatDoesNotAnswer(t *testing.T) {
 }
 
 // Only a user can know that a driver will never return.
-func TestAsk_namesAbandonForWhatIsStuckOnAHost(t *testing.T) {
+func TestAsk_namesAbandonForAStuckObjectOfAHost(t *testing.T) {
 	gone := func(object string) string {
 		return strings.Replace(object, "metadata: {", `metadata: {deletionTimestamp: "2026-05-01T12:00:00Z", `, 1)
 	}

@@ -109,7 +109,7 @@ func TestExec_runsACommandWithItsVolumes(t *testing.T) {
 	}
 }
 
-func TestExec_saysWhatToDo(t *testing.T) {
+func TestExec_namesTheRemedy(t *testing.T) {
 	m := newMachine(t)
 	code, _, stderr := m.holdfast("exec", "--volume", "data:/srv/x", "--", "true")
 	if want := "no host is running with --root " + m.root + ": start one with 'holdfast host --root " + m.root + "'"; code != 1 || !strings.Contains(stderr, want) {

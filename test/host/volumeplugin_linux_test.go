@@ -235,7 +235,7 @@ func TestVolumePlugin_refusesAClassThatIsNotThere(t *testing.T) {
 }
 
 // `docker volume rm` removes data: a volume that another program made is not the engine's.
-func TestVolumePlugin_removesOnlyWhatItMade(t *testing.T) {
+func TestVolumePlugin_removesOnlyItsOwnVolumes(t *testing.T) {
 	m, e := withEngine(t)
 	e.fails("Remove", `{"Name":"data"}`, "was not made by a container engine")
 	e.does("Create", `{"Name":"kept","Opts":{"size":"16Mi","remove":"false"}}`)

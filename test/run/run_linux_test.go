@@ -213,7 +213,7 @@ func TestClone_hasTheDataOfItsSource(t *testing.T) {
 	m.hasVolumes(0)
 }
 
-func TestBlock_keepsWhatIsWrittenToTheDevice(t *testing.T) {
+func TestBlock_keepsWritesToTheDevice(t *testing.T) {
 	m := newMachine(t)
 	first := m.succeeds("-f", examples+"block.yaml")
 	if !strings.Contains(first.stdout, "before: \nafter: written at") || !strings.Contains(first.stdout, "size: 67108864\n") {
@@ -389,7 +389,7 @@ func TestRun_doesNotWaitForTheFirstConsumer(t *testing.T) {
 }
 
 // A run of other pods also releases the volumes of a killed run.
-func TestRun_takesBackWhatAKilledRunLeft(t *testing.T) {
+func TestRun_releasesTheVolumesOfAKilledRun(t *testing.T) {
 	m := newMachine(t)
 	file := m.write(pod("16Mi", "echo ready; while :; do sleep 0.02; done", ""))
 	command := m.start(file)

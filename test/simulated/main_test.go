@@ -41,7 +41,7 @@ func TestSimulated_attachesAndListsWhere(t *testing.T) {
 	}
 }
 
-func TestSimulated_takesItsTimeToActButNotToSayWhatItIs(t *testing.T) {
+func TestSimulated_delaysOperationsButNotIdentification(t *testing.T) {
 	client := serve(t, time.Hour)
 	if err := client.Probe(t.Context()); err != nil {
 		t.Error(err)

@@ -68,7 +68,7 @@ func TestRun_ofASmallTree(t *testing.T) {
 	}
 }
 
-func TestRun_namesWhatIsMissing(t *testing.T) {
+func TestRun_namesTheMissingFile(t *testing.T) {
 	var out strings.Builder
 	if err := run(&out, t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "go.mod") {
 		t.Errorf("without a module: %v", err)

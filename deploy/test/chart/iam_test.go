@@ -41,8 +41,8 @@ func policyActions(t *testing.T) map[string]bool {
 	return found
 }
 
-// TestIAMPolicy_allowsWhatTheCodeCalls reads the calls of the EC2 client.
-func TestIAMPolicy_allowsWhatTheCodeCalls(t *testing.T) {
+// TestIAMPolicy_allowsExactlyTheCodesCalls reads the calls of the EC2 client.
+func TestIAMPolicy_allowsExactlyTheCodesCalls(t *testing.T) {
 	files, err := filepath.Glob("../../../internal/backend/ebs/cloud/*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no code of the EC2 client: %v", err)

@@ -152,7 +152,7 @@ func TestClasses_areMadeForTheDriver(t *testing.T) {
 	}
 }
 
-func TestClasses_keepWhatTheValuesSay(t *testing.T) {
+func TestClasses_followTheValues(t *testing.T) {
 	class := one[*storagev1.StorageClass](t, render(t, everythingLocal))
 	if *class.AllowVolumeExpansion || *class.ReclaimPolicy != "Retain" || *class.VolumeBindingMode != "Immediate" ||
 		class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" || len(class.AllowedTopologies) != 1 {
@@ -183,7 +183,7 @@ func TestSnapshotClasses_needTheirCRDs(t *testing.T) {
 	}
 }
 
-func TestNotes_nameWhatToLookAt(t *testing.T) {
+func TestNotes_nameTheFirstCommands(t *testing.T) {
 	notes, err := load(t).Notes(Options{Release: "release", Namespace: "storage", Values: "{}"})
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func needed(arguments map[string]string, central bool) []rights.Right {
 	return rights.Of(mode, roles...)
 }
 
-func TestRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
+func TestRoles_grantExactlyTheControllersNeeds(t *testing.T) {
 	for name, values := range installations() {
 		t.Run(name, func(t *testing.T) {
 			all := render(t, values+"\n")
@@ -107,8 +107,8 @@ func clusterRole(t *testing.T, all objects, name string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{}
 }
 
-// TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore: a disabled part has no rights.
-func TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore(t *testing.T) {
+// TestNodeRole_grantsExactlyTheNodeHalfsNeeds: a disabled part has no rights.
+func TestNodeRole_grantsExactlyTheNodeHalfsNeeds(t *testing.T) {
 	for name, values := range installations() {
 		if !strings.Contains(values, "backend: ebs") {
 			continue
@@ -165,7 +165,7 @@ func TestNodePolicy_isThereWhereverNodesMayBeChanged(t *testing.T) {
 	}
 }
 
-func TestSidecarRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
+func TestSidecarRoles_grantExactlyTheControllersNeeds(t *testing.T) {
 	all := decode(t, sidecarRoles().Text)
 	got := granted(t, rights.Everywhere, one[*rbacv1.ClusterRole](t, all).Rules)
 	for _, role := range of[*rbacv1.Role](all) {

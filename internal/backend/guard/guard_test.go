@@ -181,7 +181,7 @@ func TestCreateVolume_namesTheUnknownAndTheKnown(t *testing.T) {
 	}
 }
 
-func TestFeatures_areWhatIsImplemented(t *testing.T) {
+func TestFeatures_areThoseImplemented(t *testing.T) {
 	g := New(newBlocking())
 	if got := g.Features(); got != (Features{}) {
 		t.Fatalf("got %+v; the controller offers none", got)

@@ -263,7 +263,7 @@ func TestCreateSnapshot_aRepeatCompletesTheSnapshot(t *testing.T) {
 	}
 }
 
-func TestDelete_whatIsNotShownIsAskedForWhereLookupsLagBehind(t *testing.T) {
+func TestDelete_callsTheBackendIfLookupsLagBehind(t *testing.T) {
 	for _, lags := range []bool{false, true} {
 		controller := newRemote()
 		controller.traits.LagsBehind = lags

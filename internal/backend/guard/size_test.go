@@ -71,7 +71,7 @@ func TestLeastFor_raisesASmallSizeToTheLeastOfItsFilesystem(t *testing.T) {
 	}
 }
 
-func TestResolveSize_resultIsAlwaysWhatWasAsked(t *testing.T) {
+func TestResolveSize_resultSatisfiesTheRequest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := backend.SizeRange{
 			Required: rapid.Int64Min(0).Draw(t, "required"),

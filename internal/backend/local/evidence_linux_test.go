@@ -59,7 +59,7 @@ func TestDelete_keepsAVolumeWhoseDeviceCannotBeRead(t *testing.T) {
 
 // A volume whose expansion was interrupted between the file and the record is in
 // use at its new size.
-func TestWrittenRanges_listsWhatTheRecordDoesNotKnow(t *testing.T) {
+func TestWrittenRanges_listsExtentsMissingInTheRecord(t *testing.T) {
 	dir := poolDir(t)
 	pool := open(t, Options{Pool: dir})
 	volume := create(t, pool, spec("one", 8*mebibyte))

@@ -171,7 +171,7 @@ func TestDeadPool_isTakenDownAndComesBack(t *testing.T) {
 }
 
 // An unreadable record concerns its own volume, and not even its teardown.
-func TestUnreadableRecord_keepsNothingElseFromWorking(t *testing.T) {
+func TestUnreadableRecord_doesNotBlockOtherVolumes(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"empty":        func(path string) error { return os.Truncate(path, 0) },
 		"a directory":  func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },

@@ -44,7 +44,7 @@ func freezeMount(t tester, dir string) {
 
 // A start finds a snapshot that a crash interrupted, and a filesystem that is
 // frozen. It thaws it only if the driver recorded that it freezes it.
-func TestOpen_thawsOnlyWhatTheDriverFroze(t *testing.T) {
+func TestOpen_thawsOnlyTheDriversFreezes(t *testing.T) {
 	boot, err := bootID()
 	must(t, err)
 	for name, c := range map[string]struct {
@@ -99,7 +99,7 @@ func halfSnapshot(t *testing.T, pool *Pool, volume backend.Volume) {
 }
 
 // A filesystem stays frozen when it is unmounted, and its next mount is frozen.
-func TestOpen_thawsALaterMountOfWhatTheDriverFroze(t *testing.T) {
+func TestOpen_thawsALaterMountOfAFrozenFilesystem(t *testing.T) {
 	for name, c := range map[string]struct {
 		hide, show func(device, dir string) error
 	}{

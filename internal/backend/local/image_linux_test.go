@@ -102,7 +102,7 @@ func TestPoolImage_neverFormatsAFileThatIsThere(t *testing.T) {
 	}
 }
 
-func TestPoolImage_replacesWhatACrashLeftWhileItWasMade(t *testing.T) {
+func TestPoolImage_replacesTheFileOfAnInterruptedCreation(t *testing.T) {
 	options := imageOptions(t)
 	if err := os.WriteFile(options.PoolImage.Path+durable.TempSuffix, []byte("half a filesystem"), 0o600); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-func TestEphemeralSize_takesASizeAndNothingElse(t *testing.T) {
+func TestEphemeralSize_acceptsOnlyASize(t *testing.T) {
 	const most = 10 * gibibyte
 	for text, want := range map[string]int64{
 		"64Mi": 64 * mebibyte, "1": mebibyte, "1.5Gi": 1536 * mebibyte, "10Gi": most, "1000k": mebibyte,
@@ -62,7 +62,7 @@ func TestCheckCapabilities_refusesSizesThatAFilesystemCannotHave(t *testing.T) {
 	}
 }
 
-func TestIsID_acceptsOnlyWhatWasMadeHere(t *testing.T) {
+func TestIsID_acceptsOnlyIDsOfThePool(t *testing.T) {
 	if id := idOf(volumePrefix, "one"); !isVolumeID(id) || isID(snapshotPrefix, id) {
 		t.Errorf("%s is not a volume ID", id)
 	}

@@ -40,7 +40,7 @@ func mountAt(t *testing.T, device *backend.Device, fsType string) string {
 }
 
 // What was written before the snapshot, without any sync, is in the snapshot.
-func TestCreateSnapshot_ofAMountedVolumeHasWhatWasWritten(t *testing.T) {
+func TestCreateSnapshot_ofAMountedVolumeHasItsWrites(t *testing.T) {
 	onEveryFilesystem(t, func(t *testing.T, poolType string) {
 		for _, fsType := range []string{fs.Ext4, fs.XFS, fs.Btrfs} {
 			t.Run(fsType, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestCreateSnapshot_withoutReflinkRefusesARawDeviceInUse(t *testing.T) {
 	wantEntries(t, dir, map[string]int{snapshotsDir: 1, trashDir: 0})
 }
 
-func TestCreateSnapshot_ofARawDeviceInUseHasWhatIsInItsCache(t *testing.T) {
+func TestCreateSnapshot_ofARawDeviceInUseHasItsCachedWrites(t *testing.T) {
 	pool := open(t, Options{Pool: disk(t, "xfs", gibibyte)})
 	volume := create(t, pool, spec("one", 8*mebibyte))
 	device := openDevice(t, pool, backend.DeviceRequest{VolumeID: volume.ID, Keep: true})

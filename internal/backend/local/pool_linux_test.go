@@ -238,7 +238,7 @@ func TestOpen_worksAsFarAsItCanOnAReadOnlyFilesystem(t *testing.T) {
 	must(t, device.Release())
 }
 
-func TestVolumeHealth_reportsWhatIsMissing(t *testing.T) {
+func TestVolumeHealth_reportsMissingFiles(t *testing.T) {
 	dir := disk(t, "ext4", 64*mebibyte)
 	pool := open(t, Options{Pool: dir})
 	volume := create(t, pool, spec("one", 8*mebibyte))

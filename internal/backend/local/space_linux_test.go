@@ -189,7 +189,7 @@ func TestCreateVolume_manyAtOnceGetNoByteTwice(t *testing.T) {
 	})
 }
 
-func TestCreateVolume_refusesWhatTheBooksCannotPromise(t *testing.T) {
+func TestCreateVolume_refusesMoreThanTheLedgerCanPromise(t *testing.T) {
 	dir := small(t, "ext4", 400*mebibyte)
 	pool := open(t, Options{Pool: dir})
 	create(t, pool, spec("one", 300*mebibyte))

@@ -34,7 +34,7 @@ func TestCreateVolume_refusesTheNameWithOtherArguments(t *testing.T) {
 	}
 }
 
-func TestDeleteVolume_refusesWhatIsAttachedAndLeavesNothingOtherwise(t *testing.T) {
+func TestDeleteVolume_refusesAnAttachedVolumeAndRemovesOthers(t *testing.T) {
 	dir := poolDir(t)
 	pool := open(t, Options{Pool: dir})
 	volume := create(t, pool, spec("one", 8*mebibyte))

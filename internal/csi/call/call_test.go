@@ -124,7 +124,7 @@ func TestBuild_setsFields(t *testing.T) {
 	}
 }
 
-func TestBuild_refusesWhatIsWrong(t *testing.T) {
+func TestBuild_refusesInvalidInput(t *testing.T) {
 	cases := []struct {
 		name string
 		in   Input

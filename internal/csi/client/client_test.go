@@ -178,7 +178,7 @@ func TestErrors_doNotRepeatSecrets(t *testing.T) {
 	}
 }
 
-func TestCall_hasADeadlineOfItsOwn(t *testing.T) {
+func TestCall_hasADefaultDeadline(t *testing.T) {
 	path := socket(t)
 	driver := csidriver.New("d.example")
 	driver.Before = func(ctx context.Context, _ string, _ any) error {

@@ -41,7 +41,7 @@ func TestCall_afterItsTimeHasNoFinalAnswer(t *testing.T) {
 	}
 }
 
-func TestCall_keepsWhatWasSaidInTime(t *testing.T) {
+func TestCall_keepsAnAnswerInTime(t *testing.T) {
 	ctx := context.Background()
 	if err := status.Error(codes.Internal, "no"); !errors.Is(ended(ctx, err), err) {
 		t.Errorf("it became %v", ended(ctx, err))

@@ -223,7 +223,7 @@ func TestRelay_passesStreams(t *testing.T) {
 	out.waitFor(t, "answers=3")
 }
 
-func TestRelay_passesWhatItDoesNotKnow(t *testing.T) {
+func TestRelay_forwardsUnknownMethods(t *testing.T) {
 	_, connection, out := between(t)
 	var answer wrapperspb.StringValue
 	text := wrapperspb.String(strings.Repeat("x", 5<<20)) // more than gRPC's default

@@ -224,7 +224,7 @@ func TestValidate_confirmsByEcho(t *testing.T) {
 	}})
 }
 
-func TestValidate_saysWhatDoesNotMatch(t *testing.T) {
+func TestValidate_namesTheMismatch(t *testing.T) {
 	i := start(t, Controller, memory{newPlain()})
 	volume := i.mustCreate(t, "v")
 	cases := map[string]*csi.ValidateVolumeCapabilitiesRequest{
@@ -267,7 +267,7 @@ func TestVolume_expandModifyGetDelete(t *testing.T) {
 	wantCode(t, err, codes.NotFound)
 }
 
-func TestGetCapacity_leavesOutWhatIsNotKnown(t *testing.T) {
+func TestGetCapacity_omitsUnknownFields(t *testing.T) {
 	i := start(t, Controller, memory{newPlain()})
 	capacity, err := i.GetCapacity(t.Context(), &csi.GetCapacityRequest{VolumeCapabilities: single()})
 	if err != nil {

@@ -187,7 +187,7 @@ func TestRun_letsCallsInFlightFinish(t *testing.T) {
 }
 
 // But no more than that.
-func TestRun_cancelsWhatDoesNotEnd(t *testing.T) {
+func TestRun_cancelsCallsThatDoNotEnd(t *testing.T) {
 	i := start(t, All, memory{newPlain()})
 	i.server.drainTime = 50 * time.Millisecond
 	answer := i.stageAndWait()
@@ -203,7 +203,7 @@ func TestRun_cancelsWhatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestRun_leavesBehindWhatIsStuck(t *testing.T) {
+func TestRun_doesNotWaitForAStuckCall(t *testing.T) {
 	i := start(t, All, memory{newPlain()})
 	i.server.drainTime, i.server.cancelTime = 10*time.Millisecond, 10*time.Millisecond
 	i.engine.stuck = true
@@ -251,7 +251,7 @@ func TestRun_refusesASocketInUse(t *testing.T) {
 	wantCode(t, err, codes.OK)
 }
 
-func TestNew_refusesWhatCannotWork(t *testing.T) {
+func TestNew_refusesInvalidOptions(t *testing.T) {
 	cases := map[string]func(*Options){
 		"mode":              func(o *Options) { o.Mode = "both" },
 		"driver name":       func(o *Options) { o.Name = "a_b" },

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-func TestClient_saysWhatToDoWithTooMuch(t *testing.T) {
+func TestClient_namesTheRemedyForTooMuchInput(t *testing.T) {
 	f := serve(t)
 	_, err := f.Apply(t.Context(), []manifest.File{{Name: "a.yaml", Data: make([]byte, maximumBody-1000)}}, ApplyOptions{})
 	if err == nil || !strings.Contains(err.Error(), "one apply takes 16777216 at most: apply them in parts") {

@@ -170,7 +170,7 @@ func TestClient_givesTheHostsErrorsBack(t *testing.T) {
 	}
 }
 
-func TestClient_saysWhatToDoWithoutAHost(t *testing.T) {
+func TestClient_namesTheRemedyWithoutAHost(t *testing.T) {
 	root := t.TempDir()
 	client := DialRoot(root)
 	_, err := client.Version(t.Context())

@@ -78,7 +78,7 @@ func TestMake_comesBackAfterAReboot(t *testing.T) {
 }
 
 // Intent comes before effect: a crash between leaves a record without a mount.
-func TestRemove_takesAwayOnlyWhatWasBound(t *testing.T) {
+func TestRemove_unmountsOnlyItsOwnMounts(t *testing.T) {
 	records, source, target := newBind(t)
 	if err := Make(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestMake_readOnlyKeepsTheOtherFlagsOfTheVolume(t *testing.T) {
 }
 
 // A host that was killed between the steps of an older version left it writable.
-func TestMake_makesWhatIsThereReadOnly(t *testing.T) {
+func TestMake_makesAnExistingBindReadOnly(t *testing.T) {
 	records, source, target := newBind(t)
 	if err := Make(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestMake_makesWhatIsThereReadOnly(t *testing.T) {
 	}
 }
 
-func TestRemove_doesNotForgetWhatIsUnderAnotherMount(t *testing.T) {
+func TestRemove_keepsTheRecordOfAMountBelowAnother(t *testing.T) {
 	records, source, target := newBind(t)
 	if err := Make(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
 		t.Fatal(err)

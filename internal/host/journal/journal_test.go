@@ -43,7 +43,7 @@ func storyOf(t *testing.T, j *Journal, name string) Story {
 	return story
 }
 
-func TestRecord_countsWhatIsRepeated(t *testing.T) {
+func TestRecord_countsRepetitions(t *testing.T) {
 	root := t.TempDir()
 	j := opened(t, root)
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

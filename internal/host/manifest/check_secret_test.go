@@ -53,7 +53,7 @@ func TestDecode_refusesWrongReferencesToSecrets(t *testing.T) {
 }
 
 // The error of a ConfigMap, and of each reference to one, names the alternative.
-func TestDecode_saysWhatToUseForAConfigMap(t *testing.T) {
+func TestDecode_namesTheAlternativeToAConfigMap(t *testing.T) {
 	const has = "this host has no ConfigMaps"
 	for want, text := range map[string]string{
 		"document 1: " + has + "; make it a Secret with the values in stringData":                                                                           "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {a: b}\n",

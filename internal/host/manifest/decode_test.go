@@ -128,7 +128,7 @@ func TestDecode_reportsEverythingAtOnce(t *testing.T) {
 	}
 }
 
-func TestDecode_ignoresWhatACaseOfNothingSays(t *testing.T) {
+func TestDecode_ignoresEmptyValues(t *testing.T) {
 	text := changed(t, "restartPolicy: Never", "hostPID: false\n  nodeName: \"\"\n  hostAliases: []\n  restartPolicy: Always\n  status: null")
 	text = strings.Replace(text, "  status: null", "", 1) + "status: {phase: Running}\n"
 	objects, err := Decode([]File{{Name: "m.yaml", Data: []byte(text)}})

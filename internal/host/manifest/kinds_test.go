@@ -122,8 +122,8 @@ func TestDecode_setsTheDefaults(t *testing.T) {
 	}
 }
 
-// TestDecode_refusesWhatAnAPIServerRefuses has the rules of each kind.
-func TestDecode_refusesWhatAnAPIServerRefuses(t *testing.T) {
+// TestDecode_refusesAsAnAPIServer has the rules of each kind.
+func TestDecode_refusesAsAnAPIServer(t *testing.T) {
 	cases := []struct{ kind, old, new, want string }{
 		{"Namespace", "name: team", "name: a.b", "metadata.name: "},
 		{"Namespace", "name: team", `name: team, labels: {"a b": c}`, "already set"},

@@ -20,7 +20,7 @@ func saysOfEach(t *testing.T, cases []written) {
 	}
 }
 
-func TestDecode_namesWhatHasTheWrongType(t *testing.T) {
+func TestDecode_namesFieldsOfTheWrongType(t *testing.T) {
 	pod := `document 4: Pod "ns/p": `
 	saysOfEach(t, []written{
 		{"a number as name", changed(t, "name: p,", "name: 5,"), `document 4: Pod "ns/": metadata.name: is a number, where a text is wanted: put it in quotes`},
@@ -41,7 +41,7 @@ func TestDecode_namesWhatHasTheWrongType(t *testing.T) {
 	})
 }
 
-func TestDecode_takesWhatTheAPITakes(t *testing.T) {
+func TestDecode_acceptsTheAPIsForms(t *testing.T) {
 	for _, size := range []string{"1073741824", `"1073741824"`, "1e9", `" 1Gi "`, "1.5Gi", "1Gi"} {
 		if _, err := Decode([]File{{Name: "m.yaml", Data: []byte(changed(t, "storage: 1Gi", "storage: "+size))}}); err != nil {
 			t.Errorf("size %s: %v", size, err)

@@ -294,7 +294,7 @@ func TestManager_pluginsThatHangDelayNoOther(t *testing.T) {
 	}
 }
 
-func TestManager_whatFailsIsNoChange(t *testing.T) {
+func TestManager_aFailedRegistrationIsNoChange(t *testing.T) {
 	m := newMachine(t, func(m *Manager) { m.timing.firstRetry = time.Millisecond })
 	m.manager.WaitAttempts(t.Context())
 	changed := m.manager.Changed()

@@ -28,7 +28,7 @@ func TestIsNewborn_survivesAClockThatWasSetBack(t *testing.T) {
 }
 
 // The socket came after the last attempt and before the watch.
-func TestAppears_doesNotMissWhatCameJustBefore(t *testing.T) {
+func TestAppears_doesNotMissAnEarlierEvent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "csi.sock")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

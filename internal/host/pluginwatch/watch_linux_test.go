@@ -123,7 +123,7 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-func TestRun_reportsWhatIsThereAndWhatComesAndGoes(t *testing.T) {
+func TestRun_reportsExistingNewAndRemovedSockets(t *testing.T) {
 	directory := shortDirectory(t)
 	mkdir(t, filepath.Join(directory, "sub"))
 	socket(t, filepath.Join(directory, "a-reg.sock"))
@@ -170,7 +170,7 @@ func TestRun_seesNewSubdirectories(t *testing.T) {
 	w.comes("d/e/b.sock")
 }
 
-func TestRun_ignoresDotNamesAndWhatIsNoSocket(t *testing.T) {
+func TestRun_ignoresDotNamesAndOtherFiles(t *testing.T) {
 	directory := shortDirectory(t)
 	mkdir(t, filepath.Join(directory, ".hidden"))
 	socket(t, filepath.Join(directory, ".hidden", "a.sock"))

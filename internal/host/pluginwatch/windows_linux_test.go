@@ -155,7 +155,7 @@ func TestRun_dialsWhatMayBeASocket(t *testing.T) {
 	w.goes("a.late")
 }
 
-func TestProbes_forgetWhatIsGone(t *testing.T) {
+func TestProbes_forgetRemovedFiles(t *testing.T) {
 	answers := atomic.Bool{}
 	p := newProbes(func(context.Context, string) error {
 		if answers.Load() {

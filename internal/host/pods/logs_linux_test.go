@@ -25,7 +25,7 @@ func (f *fixture) logs(name, container string, o LogOptions) (string, error) {
 	return string(text), err
 }
 
-func TestLogs_areWhatTheContainerWrote(t *testing.T) {
+func TestLogs_areTheContainersOutput(t *testing.T) {
 	f := newFixture(t)
 	f.run()
 	f.apply(newPod("a", corev1.RestartPolicyNever, shell("main", "echo one; echo; echo '  two  three'; printf four"), shell("side", "echo side")))

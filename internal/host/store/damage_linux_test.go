@@ -151,7 +151,7 @@ func repairDamaged(t *testing.T, root string, i int) bool {
 	return len(repaired.Records) > 0
 }
 
-func TestCheck_saysWhatRefersToNothing(t *testing.T) {
+func TestCheck_namesDanglingReferences(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
 	err := s.Update(func(tx *Tx) error {

@@ -157,7 +157,7 @@ func TestSecrets_noNewKeyIsMadeWhileSealedOnesExist(t *testing.T) {
 }
 
 // A key that is somewhere else is looked for there.
-func TestCheck_withAKeyAtAPathOfItsOwn(t *testing.T) {
+func TestCheck_withAKeyAtAnotherPath(t *testing.T) {
 	root, key := t.TempDir(), filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, bytes.Repeat([]byte("k"), keyLength), 0o400); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func open(t *testing.T, root string) *Store {
 	return store
 }
 
-func TestStore_keepsWhatItWasGiven(t *testing.T) {
+func TestStore_keepsObjects(t *testing.T) {
 	root := t.TempDir()
 	use := &VolumeUse{
 		Name: "kubernetes.io/csi/d^v", Driver: "d", Handle: "v", Stage: PhaseDone, BootID: "boot",

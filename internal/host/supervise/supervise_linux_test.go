@@ -271,7 +271,7 @@ func TestRun_killsADriverThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestRun_takesOverWhatAnEarlierHostStarted(t *testing.T) {
+func TestRun_takesOverTheDriversOfAnEarlierHost(t *testing.T) {
 	h := newHost(t)
 	h.unit("d.example", "d.example", "register: true\n")
 	h.unit("e.example", "e.example", "register: true\n")

@@ -12,7 +12,7 @@ import (
 
 // A container may write so much that its log is put aside twice between two
 // inspections of the reader: it reads what still exists.
-func TestReadLog_readsWhatWasPutAsideMeanwhile(t *testing.T) {
+func TestReadLog_readsAFileRotatedMeanwhile(t *testing.T) {
 	shim := Shim{State: t.TempDir(), Logs: t.TempDir()}
 	root, err := os.OpenRoot(shim.State)
 	if err != nil {

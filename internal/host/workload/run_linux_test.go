@@ -187,7 +187,7 @@ func TestRun_makesNothingBehindALinkInAVolume(t *testing.T) {
 
 // A user who may write above a mount path replaces it with a link, between any two
 // steps: the link's target must not change.
-func TestRun_makesNothingWhereAPathIsLedMeanwhile(t *testing.T) {
+func TestRun_makesNothingAtTheTargetOfAReplacedPath(t *testing.T) {
 	needRoot(t)
 	above, outside := t.TempDir(), t.TempDir()
 	own, link := filepath.Join(above, "own"), filepath.Join(above, "link")

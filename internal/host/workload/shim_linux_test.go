@@ -132,7 +132,7 @@ func TestShim_killedTakesEverythingWithIt(t *testing.T) {
 	}
 }
 
-func TestShim_endsWhatTheCommandLeft(t *testing.T) {
+func TestShim_endsTheCommandsBackgroundProcesses(t *testing.T) {
 	shim := testShim(t)
 	_, process := start(t, shim, shell(t, "setsid "+nap(4712)+" & exit 0"))
 	if e := *ended(t, shim, process, ReasonUnknown).Ended; e.ExitCode != 0 || e.Reason != ReasonCompleted {
@@ -386,7 +386,7 @@ func TestShim_onAFullDisk(t *testing.T) {
 	}
 }
 
-func TestShim_inheritsNothingButWhatItIsGiven(t *testing.T) {
+func TestShim_inheritsOnlyItsFiles(t *testing.T) {
 	shim := testShim(t)
 	read, write, err := os.Pipe()
 	if err != nil {

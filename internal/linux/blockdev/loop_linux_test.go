@@ -31,7 +31,7 @@ func attach(t *testing.T, c LoopConfig) *Loop {
 	return loop
 }
 
-func TestAttachLoop_readsBackWhatTheKernelDid(t *testing.T) {
+func TestAttachLoop_readsBackTheKernelsSettings(t *testing.T) {
 	dir := nodetest.Dir(t)
 	for name, c := range map[string]LoopConfig{
 		"plain":    {},

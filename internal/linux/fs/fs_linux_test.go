@@ -142,7 +142,7 @@ func TestGrow_leavesOddSizesAlone(t *testing.T) {
 	}
 }
 
-func TestReadStats_countsWhatIsWritten(t *testing.T) {
+func TestReadStats_countsWrites(t *testing.T) {
 	for fsType, size := range smallest {
 		t.Run(fsType, func(t *testing.T) {
 			v := newVolume(t, fsType, size)

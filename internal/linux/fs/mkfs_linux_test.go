@@ -41,7 +41,7 @@ func TestMakeCommand_passesTheFormatOptions(t *testing.T) {
 	}
 }
 
-func TestMakeCommand_refusesWhatAFilesystemDoesNotHave(t *testing.T) {
+func TestMakeCommand_refusesUnsupportedOptions(t *testing.T) {
 	for _, test := range []struct {
 		fsType  string
 		options backend.FormatOptions
@@ -96,7 +96,7 @@ func wantWords(t *testing.T, output string, words ...string) {
 	}
 }
 
-func TestMake_makesWhatTheOptionsSay(t *testing.T) {
+func TestMake_followsTheOptions(t *testing.T) {
 	ext4 := formatted(t, Ext4, 64*mebibyte, backend.FormatOptions{BlockSize: 4096, InodeSize: 512, Inodes: 2048, Encrypt: true}, "dumpe2fs", "-h")
 	wantWords(t, ext4, "Block size: 4096", "Inode size: 512", "Inode count: 2048", "encrypt", "has_journal", "extent")
 	clusters := formatted(t, Ext4, 64*mebibyte, backend.FormatOptions{BigAlloc: true, ClusterSize: 65536, BytesPerInode: 65536}, "dumpe2fs", "-h")

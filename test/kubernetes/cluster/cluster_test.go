@@ -219,7 +219,7 @@ func TestRestartKubelet_leavesContainersAlone(t *testing.T) {
 }
 
 // A loop device that a pod has set up is all that outlives the supervisor.
-func TestDown_removesWhatASupervisorThatWasKilledHasLeft(t *testing.T) {
+func TestDown_removesTheRemainsOfAKilledSupervisor(t *testing.T) {
 	c := up(t)
 	p := pod("looper", "node-1", "truncate -s 1M /host/file && losetup -f /host/file && sleep 1000000")
 	spec := p["spec"].(map[string]any)

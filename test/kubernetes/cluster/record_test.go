@@ -49,7 +49,7 @@ func TestProcess_killWaitsForTheEnd(t *testing.T) {
 	_ = cmd.Wait() // "signal: killed"
 }
 
-func TestChoosePlan_keepsClearOfWhatTheMachineHas(t *testing.T) {
+func TestChoosePlan_avoidsTheMachinesAddresses(t *testing.T) {
 	used := []netip.Prefix{
 		netip.MustParsePrefix("10.233.0.0/24"), netip.MustParsePrefix("10.232.7.7/32"), netip.MustParsePrefix("fd00::/64"),
 	}

@@ -71,7 +71,7 @@ func capabilitiesOf(t *testing.T, file string) (class string, capabilities map[s
 	return d.StorageClass.FromExistingClassName, d.DriverInfo.Capabilities
 }
 
-func TestDefine_changesTheClassAndWhatItLacks(t *testing.T) {
+func TestDefine_changesTheClassAndAddsMissingFields(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "driver.yaml")
 	for _, p := range passes() {
 		if err := define(p, "local.yaml", file); err != nil {
@@ -92,7 +92,7 @@ func TestDefine_changesTheClassAndWhatItLacks(t *testing.T) {
 }
 
 // The page says why of each capability that is not claimed, and of no other.
-func TestDocumentation_explainsWhatIsNotClaimed(t *testing.T) {
+func TestDocumentation_explainsUnclaimedCapabilities(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/reference/conformance.md")
 	if err != nil {
 		t.Fatal(err)

@@ -93,7 +93,7 @@ func variants() []bbolt.Options {
 	}
 }
 
-func TestCheck_agreesWithBboltOnWhatItWrote(t *testing.T) {
+func TestCheck_acceptsFilesOfBbolt(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for _, options := range variants() {
 		for _, transactions := range []int{0, 1, 3, 30, 150} {
