@@ -49,7 +49,7 @@ func TestDriver_registersServesAndLeavesNothing(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- process.Run(ctx) }()
-	<-process.Ready()
+	<-process.server.Ready()
 	registry := filepath.Join(c.registrationDir, "local.holdfast.dev-reg.sock")
 	waitFor(t, registry)
 	ask(t, "unix:"+registry, func(connection grpc.ClientConnInterface) error {

@@ -204,9 +204,6 @@ func (d *driverProcess) buildRegistration(traits backend.Traits) (err error) {
 	return err
 }
 
-// Ready is closed once the CSI socket serves.
-func (d *driverProcess) Ready() <-chan struct{} { return d.server.Ready() }
-
 // Run serves until ctx ends, drains the calls in flight and closes the backend.
 func (d *driverProcess) Run(ctx context.Context) error {
 	group, serving := errgroup.WithContext(ctx)

@@ -187,7 +187,7 @@ func serveHere(t *testing.T, c driverConfig) (address string) {
 			t.Errorf("the driver ended with %v", err)
 		}
 	})
-	<-process.Ready()
+	<-process.server.Ready()
 	return c.endpoint
 }
 

@@ -45,16 +45,6 @@ func (a *attempts) begin(ctx context.Context, try func(context.Context) error) (
 	return answer, nil
 }
 
-// wait returns when no attempt runs.
-func (a *attempts) wait() {
-	a.mu.Lock()
-	now := a.running
-	a.mu.Unlock()
-	if now != nil {
-		<-now.done
-	}
-}
-
 // close cancels the attempt that runs and waits for its end. No other begins.
 func (a *attempts) close() {
 	a.mu.Lock()

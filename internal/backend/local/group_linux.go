@@ -18,21 +18,9 @@ import (
 
 // Group finds a complete group; ErrNotFound.
 func (p *Pool) Group(ctx context.Context, id string) (backend.GroupSnapshot, error) {
-	if err := p.usable(); err != nil {
-		return backend.GroupSnapshot{}, err
-	}
-	if !isID(groupPrefix, id) {
-		return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %.128q", backend.ErrNotFound, id)
-	}
-	if err := p.resolve(ctx, groupPath(id)); err != nil {
-		return backend.GroupSnapshot{}, err
-	}
-	record, found, err := p.index.group(id)
+	record, err := find(ctx, p, "group snapshot", groupPrefix, groupPath, id, p.index.group)
 	if err != nil {
 		return backend.GroupSnapshot{}, err
-	}
-	if !found {
-		return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s", backend.ErrNotFound, id)
 	}
 	return p.groupOf(ctx, record)
 }

@@ -114,3 +114,13 @@ func recovered(t tester, pool *Pool) {
 		pool.phase.attempts.wait()
 	}
 }
+
+// wait returns when no attempt runs.
+func (a *attempts) wait() {
+	a.mu.Lock()
+	now := a.running
+	a.mu.Unlock()
+	if now != nil {
+		<-now.done
+	}
+}

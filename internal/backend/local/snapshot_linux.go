@@ -35,23 +35,7 @@ func refuseParameters(parameters map[string]string) error {
 }
 
 func (p *Pool) findSnapshot(ctx context.Context, id string) (snapshotRecord, error) {
-	if err := p.usable(); err != nil {
-		return snapshotRecord{}, err
-	}
-	if !isID(snapshotPrefix, id) {
-		return snapshotRecord{}, fmt.Errorf("%w: snapshot %.128q", backend.ErrNotFound, id)
-	}
-	if err := p.resolve(ctx, snapshotPath(id)); err != nil {
-		return snapshotRecord{}, err
-	}
-	record, found, err := p.index.snapshot(id)
-	if err != nil {
-		return snapshotRecord{}, err
-	}
-	if !found {
-		return snapshotRecord{}, fmt.Errorf("%w: snapshot %s", backend.ErrNotFound, id)
-	}
-	return record, nil
+	return find(ctx, p, "snapshot", snapshotPrefix, snapshotPath, id, p.index.snapshot)
 }
 
 // Snapshot finds a complete snapshot; ErrNotFound.

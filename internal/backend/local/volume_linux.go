@@ -21,23 +21,33 @@ func (p *Pool) CheckParameters(parameters, mutable map[string]string) error {
 
 // Volume returns a complete volume; ErrNotFound if there is none.
 func (p *Pool) Volume(ctx context.Context, id string) (backend.Volume, error) {
-	if err := p.usable(); err != nil {
-		return backend.Volume{}, err
-	}
-	if !isID(volumePrefix, id) {
-		return backend.Volume{}, fmt.Errorf("%w: volume %.128q", backend.ErrNotFound, id)
-	}
-	if err := p.resolve(ctx, volumePath(id)); err != nil {
-		return backend.Volume{}, err
-	}
-	record, found, err := p.index.volume(id)
+	record, err := find(ctx, p, "volume", volumePrefix, volumePath, id, p.index.volume)
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	if !found {
-		return backend.Volume{}, fmt.Errorf("%w: volume %s", backend.ErrNotFound, id)
-	}
 	return record.volume(p.topology), nil
+}
+
+// find returns the record of a complete entry; ErrNotFound if there is none. kind
+// names it in errors.
+func find[T any](
+	ctx context.Context, p *Pool, kind, prefix string, entry func(id string) string, id string,
+	lookup func(id string) (T, bool, error),
+) (record T, err error) {
+	if err := p.usable(); err != nil {
+		return record, err
+	}
+	if !isID(prefix, id) {
+		return record, fmt.Errorf("%w: %s %.128q", backend.ErrNotFound, kind, id)
+	}
+	if err := p.resolve(ctx, entry(id)); err != nil {
+		return record, err
+	}
+	record, found, err := lookup(id)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: %s %s", backend.ErrNotFound, kind, id)
+	}
+	return record, err
 }
 
 // VolumeByName returns a complete volume; ErrNotFound if there is none.

@@ -44,8 +44,8 @@ func (s *Server) routes() {
 	own("GET "+ownPrefix+"journal", s.journal)
 	own("GET "+ownPrefix+"drivers", s.drivers)
 	own("GET "+ownPrefix+"state", s.state)
-	own("GET "+ownPrefix+"stats", s.stats)
-	own("GET "+ownPrefix+"mounts", s.mounts)
+	own("GET "+ownPrefix+"stats", about(s, "claim", "default/data", s.options.Host.Stats))
+	own("GET "+ownPrefix+"mounts", about(s, "pod", "default/web", s.options.Host.Mounts))
 	own("POST "+ownPrefix+"holds", s.hold)
 	own("DELETE "+ownPrefix+"holds/{namespace}/{name}", s.release)
 	own("GET "+ownPrefix+"version", s.version)
@@ -230,30 +230,21 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request) error {
 	return badRequest("kind %q is none that this host has", query.Get("kind"))
 }
 
-func (s *Server) stats(w http.ResponseWriter, r *http.Request) error {
-	key := r.URL.Query().Get("claim")
-	if key == "" {
-		return badRequest("claim is not given, as in claim=default/data")
-	}
-	answer, err := s.options.Host.Stats(r.Context(), key)
-	if err != nil {
+// about answers calls with one object's key in the query.
+func about[T any](
+	s *Server, kind, example string, read func(ctx context.Context, key string) (T, error),
+) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		key := r.URL.Query().Get(kind)
+		if key == "" {
+			return badRequest("%s is not given, as in %s=%s", kind, kind, example)
+		}
+		answer, err := read(r.Context(), key)
+		if err == nil {
+			s.answer(w, http.StatusOK, answer)
+		}
 		return err
 	}
-	s.answer(w, http.StatusOK, answer)
-	return nil
-}
-
-func (s *Server) mounts(w http.ResponseWriter, r *http.Request) error {
-	key := r.URL.Query().Get("pod")
-	if key == "" {
-		return badRequest("pod is not given, as in pod=default/web")
-	}
-	answer, err := s.options.Host.Mounts(r.Context(), key)
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, answer)
-	return nil
 }
 
 func (s *Server) logs(w http.ResponseWriter, r *http.Request, t target) error {

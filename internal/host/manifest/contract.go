@@ -15,10 +15,6 @@ const (
 	Refused
 )
 
-func (m Meaning) String() string {
-	return [...]string{"honoured", "without a meaning, reported", "ignored", "refused"}[m]
-}
-
 // rule is what becomes of one field, and why or how.
 type rule struct {
 	meaning Meaning

@@ -101,3 +101,7 @@ func cutLast(path string) (parent, name string) {
 	at := strings.LastIndex(path, ".")
 	return path[:max(at, 0)], path[at+1:]
 }
+
+func (m Meaning) String() string {
+	return [...]string{"honoured", "without a meaning, reported", "ignored", "refused"}[m]
+}
