@@ -24,7 +24,7 @@ type Provisioning struct {
 	Request json.RawMessage
 	Started time.Time
 	// Volume is the PersistentVolume as far as it is known before the driver is
-	// asked, with references to its secrets; nil in records of earlier versions.
+	// called, with references to its secrets.
 	Volume *corev1.PersistentVolume `json:",omitempty"`
 	// Source is the object that the volume is a copy of, as resource/namespace/name: it
 	// cannot be deleted while the record exists.

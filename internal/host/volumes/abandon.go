@@ -21,11 +21,11 @@ import (
 const reasonAbandoned = "VolumeAbandoned"
 
 // undoneAt decides about NodeUnpublishVolume or NodeUnstageVolume after it
-// failed. With nothing mounted at the path or below it, the step counts as done
-// when the driver does not know the volume (NOT_FOUND) or the call (UNIMPLEMENTED,
-// for a driver that does not stage any more), and when the user has given the
-// pod up (AbandonAnnotation). What is mounted keeps its record: its processes
-// could write to storage that has another owner by then.
+// failed. If neither the path nor a path below it is a mount point, the step counts as
+// done in two cases: the driver does not know the volume (NOT_FOUND) or the call
+// (UNIMPLEMENTED, from a driver that does not stage any more), or the user has given the
+// pod up (AbandonAnnotation). A mounted volume keeps its record: its processes could
+// write to storage that has another owner by then.
 func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) error {
 	if failure == nil {
 		return nil
@@ -36,7 +36,8 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 	}
 	unknown := lifecycle.UndoneWithoutCall(failure, path == use.StagingPath)
 	if unknown && len(mounts) == 0 {
-		m.logger.Warn("the driver does not know the volume or the call; nothing is mounted at the path", "volume", use.Handle, "driver", use.Driver, "path", path, "error", failure)
+		m.logger.Warn("the driver does not know the volume or the call; nothing is mounted at the path",
+			"volume", use.Handle, "driver", use.Driver, "path", path, "error", failure)
 		return nil
 	}
 	pod, err := m.abandonedBy(use, failure)
@@ -47,7 +48,8 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 			what = "the pod is given up"
 		}
 		// The last one lies on top of the others.
-		return errors.Join(fmt.Errorf("%s, but %s is still mounted: end what uses it, then 'umount %s': %w", what, path, mounts[len(mounts)-1].Mountpoint, failure), err)
+		return errors.Join(fmt.Errorf("%s, but %s is still mounted: end the processes that use it, then 'umount %s': %w",
+			what, path, mounts[len(mounts)-1].Mountpoint, failure), err)
 	case pod == nil:
 		return errors.Join(failure, err)
 	}
@@ -55,19 +57,20 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 	return nil
 }
 
-// giveUpAttached is the same for a volume that the driver does not detach. Its
-// unstaging is behind it: nothing of it is mounted here.
+// giveUpAttached is the same for a volume that the driver does not detach. The volume
+// was unstaged before: it is not mounted on this machine.
 func (m *Manager) giveUpAttached(use *store.VolumeUse, failure error) error {
 	pod, err := m.abandonedBy(use, failure)
 	if pod == nil {
 		return errors.Join(failure, err)
 	}
-	m.recordAbandoned(use, pod, fmt.Sprintf("volume %q may still be attached to node %q: detach it where the storage is managed: %v", use.Handle, use.NodeID, failure))
+	m.recordAbandoned(use, pod, fmt.Sprintf("volume %q may still be attached to node %q: detach it where the storage is managed: %v",
+		use.Handle, use.NodeID, failure))
 	return nil
 }
 
-// abandonedBy finds the pod that goes and that the user gave up; nil if there
-// did not fail, or if the pod does not exist.
+// abandonedBy finds the last pod of a use if it is being deleted and the user gave it
+// up; nil otherwise, or if nothing failed.
 func (m *Manager) abandonedBy(use *store.VolumeUse, failure error) (found *corev1.Pod, err error) {
 	if failure == nil {
 		return nil, nil
@@ -85,7 +88,8 @@ func (m *Manager) abandonedBy(use *store.VolumeUse, failure error) (found *corev
 }
 
 func (m *Manager) recordAbandoned(use *store.VolumeUse, pod *corev1.Pod, text string) {
-	m.logger.Warn("a step of a volume is given up, as the pod's annotation says", "volume", use.Handle, "driver", use.Driver, "pod", store.KeyOf(pod), "step", text)
+	m.logger.Warn("a step of a volume is given up, as the pod's annotation says",
+		"volume", use.Handle, "driver", use.Driver, "pod", store.KeyOf(pod), "step", text)
 	about := append(subjectOf(use).about, journal.Ref{Kind: "Pod", Key: store.KeyOf(pod), UID: string(pod.UID)})
 	for _, about := range slices.Compact(about) {
 		m.options.Record(journal.Notice{About: about, Warning: true, Reason: reasonAbandoned, Message: use.Label + ": " + shorten(text)})
@@ -93,18 +97,20 @@ func (m *Manager) recordAbandoned(use *store.VolumeUse, pod *corev1.Pod, text st
 }
 
 // Abandon annotates an object that is being deleted as given up (AbandonAnnotation)
-// and returns a description of what may remain on the storage without a record.
+// and describes the storage that may remain without a record.
 func Abandon(tx *store.Tx, object store.Object) (stays []string, err error) {
 	annotate(object)
 	switch object := object.(type) {
 	case *corev1.Pod:
-		return []string{"what the drivers of its volumes do not undo is given up where nothing is mounted any more; events of reason " + reasonAbandoned + " say what that was"}, nil
+		return []string{"steps that the drivers of its volumes do not undo are given up where nothing is mounted any more; " +
+			"events of reason " + reasonAbandoned + " name them"}, nil
 	case *corev1.PersistentVolume:
 		return []string{retain(object)}, nil
 	case *corev1.PersistentVolumeClaim:
 		return abandonClaim(tx, object)
 	case *snapshotv1.VolumeSnapshotContent:
-		return []string{fmt.Sprintf("driver %s may have a snapshot of volume %q: look for it where the storage is managed", object.Spec.Driver, handleOf(object))}, nil
+		return []string{fmt.Sprintf("driver %s may have a snapshot of volume %q: look for it where the storage is managed",
+			object.Spec.Driver, handleOf(object))}, nil
 	}
 	return nil, nil
 }
@@ -117,11 +123,12 @@ func handleOf(content *snapshotv1.VolumeSnapshotContent) string {
 }
 
 func abandonClaim(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) (stays []string, err error) {
-	if record, err := tx.Provisionings().Get(string(pvc.UID)); err != nil || record != nil && pvc.Spec.VolumeName == "" {
+	if intent, err := tx.Provisionings().Get(string(pvc.UID)); err != nil || intent != nil && pvc.Spec.VolumeName == "" {
 		if err != nil {
 			return nil, err
 		}
-		return []string{fmt.Sprintf("driver %s may have made a volume of the name %q: look for it where the storage is managed", record.Driver, record.VolumeName)}, nil
+		return []string{fmt.Sprintf("driver %s may have made a volume of the name %q: look for it where the storage is managed",
+			intent.Driver, intent.VolumeName)}, nil
 	}
 	pv, err := tx.Volumes().Get(pvc.Spec.VolumeName)
 	if err != nil || pv == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID {
@@ -135,13 +142,14 @@ func abandonClaim(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) (stays []stri
 	return stays, tx.Volumes().Put(pv.Name, pv)
 }
 
-// retain has the volume's object go without a call to the driver.
+// retain has the PersistentVolume deleted without a call to the driver.
 func retain(pv *corev1.PersistentVolume) (stays string) {
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	if pv.Spec.CSI == nil {
 		return "the storage of " + pv.Name + " stays"
 	}
-	return fmt.Sprintf("volume %q of driver %s stays, with its data: nothing on this machine knows it any more", pv.Spec.CSI.VolumeHandle, pv.Spec.CSI.Driver)
+	return fmt.Sprintf("volume %q of driver %s stays, with its data: nothing on this machine knows it any more",
+		pv.Spec.CSI.VolumeHandle, pv.Spec.CSI.Driver)
 }
 
 func annotate(object store.Object) {
@@ -153,7 +161,7 @@ func annotate(object store.Object) {
 	object.SetAnnotations(annotations)
 }
 
-// CanAbandon reports whether Abandon has a meaning for a kind.
+// CanAbandon reports whether objects of a kind can be given up.
 func CanAbandon(kind string) bool {
 	return strings.Contains(" Pod PersistentVolumeClaim PersistentVolume VolumeSnapshotContent ", " "+kind+" ")
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// adoption is what Adopt compares: the records, the pods there are, and what is
-// mounted. Each is read once, however many volumes there are.
+// adoption has what Adopt compares: the records, the pods and the mounts. Each is read
+// once for all volumes.
 type adoption struct {
 	boot   string
 	uses   map[string]*store.VolumeUse // by name
@@ -25,7 +25,7 @@ type adoption struct {
 	findings []adopted
 }
 
-// adopted is one thing that Adopt found out.
+// adopted is one difference between the records and the mounts.
 type adopted struct {
 	text   string
 	path   string
@@ -33,15 +33,14 @@ type adopted struct {
 	target store.Target
 }
 
-// Adopt takes over what an earlier host left, for one that continues serving. What
-// the records and the mount table agree on is kept as it is, and no driver is
-// called: what differs is recorded as uncertain, so that the pod that wants it
-// publishes it again and everything else is undone by the controllers
-// (NodeControllers). After a reboot that is everything.
+// Adopt takes over the volumes that an earlier host left in use. It calls no driver. It
+// keeps a record that agrees with the mount table, and marks the others as uncertain:
+// the pod that needs such a volume publishes it again, and the controllers
+// (NodeControllers) undo the others. After a reboot, all records are uncertain.
 //
-// Mounts in the host's directories that no record knows are entered into the
-// records if the store has the volume that they belong to; otherwise they stay, and are
-// reported. Directories of pods that are gone are removed if they are empty.
+// It records the mounts in the host's directories that no record names, if the store
+// has their volume. It keeps and reports the others. It removes the directories of pods
+// that do not exist any more, if they are empty.
 func (m *Manager) Adopt(ctx context.Context) error {
 	a, err := m.readAdoption()
 	if err != nil {
@@ -62,7 +61,8 @@ func (m *Manager) Adopt(ctx context.Context) error {
 
 func (m *Manager) readAdoption() (*adoption, error) {
 	a := &adoption{
-		boot: m.options.BootID, uses: map[string]*store.VolumeUse{}, pods: map[types.UID]*corev1.Pod{}, changed: map[string]bool{},
+		boot: m.options.BootID, uses: map[string]*store.VolumeUse{},
+		pods: map[types.UID]*corev1.Pod{}, changed: map[string]bool{},
 	}
 	err := m.view(func(tx *store.Tx) error {
 		uses, err := tx.Uses().All()
@@ -85,7 +85,7 @@ func (m *Manager) readAdoption() (*adoption, error) {
 	return a, err
 }
 
-// adopt compares one record with what is mounted.
+// adopt compares one record with the mounts.
 func (a *adoption) adopt(use *store.VolumeUse) {
 	if use.BootID != a.boot {
 		a.reset(use)
@@ -94,7 +94,8 @@ func (a *adoption) adopt(use *store.VolumeUse) {
 	if use.Stage == store.PhaseDone && use.StageMounted && !a.mounts.has(use.StagingPath) {
 		use.Stage = store.PhaseDoing
 		a.changed[use.Name] = true
-		a.report("its staging directory is not mounted any more; it is staged again when a pod needs it", use.StagingPath, use, store.Target{})
+		a.report("its staging directory is not mounted any more; it is staged again when a pod needs it",
+			use.StagingPath, use, store.Target{})
 	}
 	for path, target := range use.Targets {
 		if target.Phase != store.PhaseDone || a.mounts.has(path) || use.Block && isBlockDevice(path) {
@@ -107,9 +108,9 @@ func (a *adoption) adopt(use *store.VolumeUse) {
 	}
 }
 
-// reset is for the record of another boot: nothing is mounted, but a driver may
-// keep what it made, and a controller what it attached. That is uncertain, and
-// uncertain is what is done again or undone.
+// reset changes the record of another boot. The volume is not mounted, but the driver
+// may have kept it staged or attached. So these steps are uncertain, and are repeated or
+// undone.
 func (a *adoption) reset(use *store.VolumeUse) {
 	again := func(phase store.Phase) store.Phase {
 		if phase == store.PhaseDone {
@@ -142,10 +143,7 @@ func (m *Manager) saveAdoption(a *adoption) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", errStore, err)
-	}
-	return nil
+	return recording(err)
 }
 
 func (m *Manager) reportAdoption(ctx context.Context, a *adoption) {
@@ -155,7 +153,8 @@ func (m *Manager) reportAdoption(ctx context.Context, a *adoption) {
 			m.logger.WarnContext(ctx, n.text, "path", n.path)
 			continue
 		}
-		m.logger.WarnContext(ctx, "a volume was not found as it was left: "+n.text, "volume", n.use.Handle, "driver", n.use.Driver, "path", n.path)
+		m.logger.WarnContext(ctx, "a volume was not found as it was left: "+n.text,
+			"volume", n.use.Handle, "driver", n.use.Driver, "path", n.path)
 		if n.target.Pod != "" {
 			m.options.Record(journal.Notice{
 				About:   journal.Ref{Kind: "Pod", Key: n.target.Pod, UID: string(n.target.PodUID)},
@@ -165,8 +164,8 @@ func (m *Manager) reportAdoption(ctx context.Context, a *adoption) {
 	}
 }
 
-// Unadopted lists what is mounted in the host's directories and that no record
-// knows: another program mounted it there, or the records were lost.
+// Unadopted lists the mounts in the host's directories that no record names: another
+// program mounted them, or the records were lost.
 func (m *Manager) Unadopted() ([]string, error) {
 	a, err := m.readAdoption()
 	if err != nil {

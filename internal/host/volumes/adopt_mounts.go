@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// mountTable is what is mounted below the host's root directory, by path.
+// mountTable has the mount points below the host's root directory.
 type mountTable map[string]bool
 
 func (t mountTable) has(path string) bool { return t[path] }
@@ -50,10 +50,11 @@ func (m *Manager) unknownMounts(a *adoption) []string {
 			known[path] = true
 		}
 	}
-	ours := []string{filepath.Join(m.options.Paths.Root, "pods"), filepath.Join(m.options.Paths.Root, "plugins", "kubernetes.io", "csi")}
+	root := m.options.Paths.Root
+	exclusive := []string{filepath.Join(root, "pods"), filepath.Join(root, "plugins", "kubernetes.io", "csi")}
 	var unknown []string
 	for path := range a.mounts {
-		if !within(ours, path) || belowKnown(known, path, m.options.Paths.Root) {
+		if !within(exclusive, path) || belowKnown(known, path, root) {
 			continue
 		}
 		unknown = append(unknown, path)
@@ -77,8 +78,8 @@ func belowKnown(known map[string]bool, path, root string) bool {
 	return false
 }
 
-// adoptMounts enters mounts that no record knows as uncertain, where a pod or a
-// PersistentVolume of the store says whose they are.
+// adoptMounts records mounts that no record names as uncertain, if the store has the pod
+// or the PersistentVolume that they belong to.
 func (m *Manager) adoptMounts(a *adoption) error {
 	unknown := m.unknownMounts(a)
 	if len(unknown) == 0 {
@@ -104,7 +105,8 @@ func (m *Manager) adoptMounts(a *adoption) error {
 		uid, isTarget := m.podOf(path)
 		use := ownerOf(path, uid)
 		if use == nil {
-			a.report("something is mounted in the host's directories that no record knows; unmount it if it is not needed", path, nil, store.Target{})
+			a.report("something is mounted in the host's directories that no record knows; unmount it if it is not needed",
+				path, nil, store.Target{})
 			continue
 		}
 		a.enter(use, path, uid, isTarget)
@@ -112,8 +114,7 @@ func (m *Manager) adoptMounts(a *adoption) error {
 	return nil
 }
 
-// enter records a mount that was found; what the record had lost is not known,
-// so everything about it is uncertain.
+// enter records a mount whose record was lost. All its steps are uncertain.
 func (a *adoption) enter(found *store.VolumeUse, path string, uid types.UID, isTarget bool) {
 	use := a.uses[found.Name]
 	if use == nil {
@@ -140,7 +141,9 @@ func (a *adoption) enter(found *store.VolumeUse, path string, uid types.UID, isT
 // mountOwners returns a function that finds the volume that a path belongs to: by
 // the name of a PersistentVolume, the hash of a handle, or the inline volume of a
 // pod. nodes maps the names of VolumeAttachments to the drivers' node IDs.
-func (m *Manager) mountOwners(a *adoption, volumes []*corev1.PersistentVolume, nodes map[string]string) func(path string, uid types.UID) *store.VolumeUse {
+func (m *Manager) mountOwners(
+	a *adoption, volumes []*corev1.PersistentVolume, nodes map[string]string,
+) func(path string, uid types.UID) *store.VolumeUse {
 	staged := map[string]*corev1.PersistentVolume{}
 	for _, volume := range volumes {
 		if source := volume.Spec.CSI; source != nil {
@@ -173,9 +176,8 @@ func (m *Manager) mountOwners(a *adoption, volumes []*corev1.PersistentVolume, n
 	}
 }
 
-// lostUse is the use of a volume whose record was lost. The steps before the
-// mount may have been done: a driver that does not know them is not asked to
-// undo them.
+// lostUse is the use of a volume whose record was lost. It may have been staged and
+// attached, unless the driver has no such steps.
 func (m *Manager) lostUse(volume *corev1.PersistentVolume, nodes map[string]string) *store.VolumeUse {
 	use := newUse(volume)
 	use.Label = "volume " + volume.Name
@@ -183,7 +185,7 @@ func (m *Manager) lostUse(volume *corev1.PersistentVolume, nodes map[string]stri
 		use.Label = claimLabel(store.Key(ref.Namespace, ref.Name))
 	}
 	use.Stage, use.StagingPath = store.PhaseDoing, m.staging(use)
-	if object, err := m.csiDriver(use.Driver); err == nil && !claim.NeedsAttach(object) {
+	if object, err := m.driverOf(use.Driver); err == nil && !claim.NeedsAttach(object) {
 		return use
 	}
 	use.Attach, use.AttachSecret = store.PhaseDoing, volume.Spec.CSI.ControllerPublishSecretRef
@@ -194,18 +196,19 @@ func (m *Manager) lostUse(volume *corev1.PersistentVolume, nodes map[string]stri
 
 // podOf returns the UID of the pod that a target path is for: pods/UID/… or …/publish/NAME/UID.
 func (m *Manager) podOf(path string) (types.UID, bool) {
-	if below, ok := strings.CutPrefix(path, filepath.Join(m.options.Paths.Root, "pods")+string(filepath.Separator)); ok {
-		uid, _, _ := strings.Cut(below, string(filepath.Separator))
+	const separator = string(filepath.Separator)
+	if below, ok := strings.CutPrefix(path, filepath.Join(m.options.Paths.Root, "pods")+separator); ok {
+		uid, _, _ := strings.Cut(below, separator)
 		return types.UID(uid), true
 	}
-	if strings.HasPrefix(path, filepath.Dir(filepath.Dir(m.options.Paths.BlockPublish("x", "y")))+string(filepath.Separator)) {
+	if strings.HasPrefix(path, filepath.Dir(filepath.Dir(m.options.Paths.BlockPublish("x", "y")))+separator) {
 		return types.UID(filepath.Base(path)), true
 	}
 	return "", false
 }
 
-// removeEmptyPodDirectories removes what is left of unknown pods, as
-// far as it is empty. Content stays, and is reported: it may be data.
+// removeEmptyPodDirectories removes the directories of unknown pods that contain no
+// files. It reports the others: they may contain data.
 func (m *Manager) removeEmptyPodDirectories(a *adoption) error {
 	directory := filepath.Join(m.options.Paths.Root, "pods")
 	entries, err := os.ReadDir(directory)
@@ -213,7 +216,7 @@ func (m *Manager) removeEmptyPodDirectories(a *adoption) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for directories of pods that are gone: %w", err)
+		return fmt.Errorf("read the directories of pods: %w", err)
 	}
 	needed := map[types.UID]bool{}
 	for _, use := range a.uses {

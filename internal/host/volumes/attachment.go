@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// nodeIDAnnotation on a VolumeAttachment is the node's name to the driver
+// nodeIDAnnotation on a VolumeAttachment is the driver's ID of the node
 // (external-attacher).
 const nodeIDAnnotation = "csi.alpha.kubernetes.io/node-id"
 
@@ -31,9 +31,9 @@ const (
 	largestAttachmentFields = 256 << 10
 )
 
-// reserve counts the volume against the driver's limit before anything is
-// called for it, and enters it in the same transaction, so that two pods cannot
-// both take the last one. Inline volumes do not count (CSINode, allocatable).
+// reserve counts the volume against the driver's limit before the first call for it. It
+// records the volume in the same transaction, so that two pods cannot both get the last
+// slot. Inline volumes do not count (CSINode, allocatable).
 func (m *Manager) reserve(toMount volumeToMount, driver *plugins.Driver) error {
 	if driver.Node.MaxVolumes <= 0 || toMount.use.Inline {
 		return nil
@@ -51,7 +51,7 @@ func (m *Manager) reserve(toMount volumeToMount, driver *plugins.Driver) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", errStore, err)
+		return recording(err)
 	}
 	return full
 }
@@ -79,8 +79,9 @@ func isFull(uses []*store.VolumeUse, toMount volumeToMount, limit int64) error {
 	for _, pod := range slices.Compact(pods) {
 		full.On = append(full.On, podRefOf(pod))
 	}
-	if len(full.On) == 0 { // the end of no pod is an event to wait for: the caller retries
-		return fmt.Errorf("%s: driver %s takes %d volumes on this machine, and %d are still being taken away", toMount.label, toMount.use.Driver, limit, count)
+	if len(full.On) == 0 { // no change of a pod will report the end: the caller retries
+		return fmt.Errorf("%s: driver %s takes %d volumes on this machine, and %d are still being taken away",
+			toMount.label, toMount.use.Driver, limit, count)
 	}
 	full.text = fmt.Sprintf("%s: driver %s takes %d volumes on this machine, and %d are in use (pods %s): waiting for one of them to end",
 		toMount.label, toMount.use.Driver, limit, count, strings.Join(slices.Compact(pods), ", "))
@@ -106,15 +107,17 @@ func (m *Manager) attach(ctx context.Context, toMount volumeToMount) error {
 		return "", m.callAttach(ctx, toMount)
 	})
 	if err == nil {
-		m.recordEventf(toMount.podRef(), false, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q", use.SpecName)
+		m.recordEventf(toMount.podRef(), false, "SuccessfulAttachVolume",
+			"AttachVolume.Attach succeeded for volume %q", use.SpecName)
 	} else if !errors.Is(err, ErrWaiting) {
-		m.recordEventf(toMount.podRef(), true, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q: %v", use.SpecName, err)
+		m.recordEventf(toMount.podRef(), true, "FailedAttachVolume",
+			"AttachVolume.Attach failed for volume %q: %v", use.SpecName, err)
 	}
 	return err
 }
 
 func (m *Manager) needsAttach(ctx context.Context, use *store.VolumeUse) (bool, error) {
-	object, err := m.csiDriver(use.Driver)
+	object, err := m.driverOf(use.Driver)
 	if err != nil || !claim.NeedsAttach(object) {
 		return false, err
 	}
@@ -126,8 +129,8 @@ func (m *Manager) needsAttach(ctx context.Context, use *store.VolumeUse) (bool, 
 	return can.Attach, err
 }
 
-// callAttach is one attempt. The VolumeAttachment object is written with the
-// record each time: both say the same at any moment.
+// callAttach is one attempt. It writes the VolumeAttachment object and the record in one
+// transaction, so that they never differ.
 func (m *Manager) callAttach(ctx context.Context, toMount volumeToMount) error {
 	use := toMount.use
 	request, err := m.attachRequest(ctx, toMount)
@@ -192,7 +195,9 @@ func (m *Manager) attachRequest(ctx context.Context, toMount volumeToMount) (*cs
 }
 
 // putAttachment writes the VolumeAttachment object of a use.
-func (m *Manager) putAttachment(use *store.VolumeUse, change func(*storagev1.VolumeAttachmentStatus)) func(*store.Tx) error {
+func (m *Manager) putAttachment(
+	use *store.VolumeUse, change func(*storagev1.VolumeAttachmentStatus),
+) func(*store.Tx) error {
 	return func(tx *store.Tx) error {
 		object, err := tx.Attachments().Get(use.Attachment)
 		if err != nil {
@@ -220,8 +225,8 @@ func (m *Manager) newAttachment(use *store.VolumeUse) *storagev1.VolumeAttachmen
 	}
 }
 
-// volumeError is an error as an object shows it. The time is that of the first
-// of equal ones: a failure that repeats must not change the object each time.
+// volumeError is an error as an object shows it. If the last error was equal, it keeps
+// the time: a repeated failure must not change the object.
 func volumeError(before *storagev1.VolumeError, err error) *storagev1.VolumeError {
 	text := err.Error()
 	if len(text) > longestAttachError {
@@ -237,8 +242,8 @@ func volumeError(before *storagev1.VolumeError, err error) *storagev1.VolumeErro
 	return now
 }
 
-// bounded leaves a publish context out of the object that would not be accepted
-// in it; the record has it all.
+// bounded returns nil for a publish context that is too large for the object. The record
+// always has it.
 func bounded(context map[string]string) map[string]string {
 	size := 0
 	for key, value := range context {
@@ -250,8 +255,8 @@ func bounded(context map[string]string) map[string]string {
 	return context
 }
 
-// detach is the way back. A driver that lost the controller's part has nothing
-// to detach with, and is believed to have nothing attached.
+// detach undoes attach. A driver without the capability, which it may have had before,
+// is not called: the volume counts as detached.
 func (m *Manager) detach(ctx context.Context, use *store.VolumeUse) error {
 	if use.Attach == store.PhaseNone {
 		return nil
@@ -290,14 +295,15 @@ func (m *Manager) callDetach(ctx context.Context, use *store.VolumeUse) error {
 	})
 }
 
-// detachSecret reads the secret for ControllerUnpublishVolume. One that does not exist
-// is waited for, unless the PersistentVolume has claim.DeleteWithoutSecretAnnotation.
+// detachSecret reads the secret for ControllerUnpublishVolume. If it does not exist, the
+// call waits for it, unless the PersistentVolume has
+// claim.DeleteWithoutSecretAnnotation.
 func (m *Manager) detachSecret(use *store.VolumeUse) (map[string]string, error) {
 	secrets, missing := m.nodeSecret(use.Label, use.AttachSecret)
 	if missing == nil || !errors.Is(missing, ErrWaiting) {
 		return secrets, missing
 	}
-	pv, err := m.volume(use.SpecName)
+	pv, err := m.volumeOf(use.SpecName)
 	switch {
 	case err != nil:
 		return nil, errors.Join(missing, err)

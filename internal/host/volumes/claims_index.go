@@ -16,17 +16,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// index answers the questions whose answer would otherwise take a read of every
-// object: which pods use a claim, which PersistentVolumes have a handle or are
-// free, which snapshots of a claim are being taken. It follows the store, and
-// catches up when it is asked: it is never behind what was committed before.
+// index finds objects without reading all of them: the pods that use a claim, the
+// PersistentVolumes that have a handle or are free, the snapshots of a claim that are
+// being created. It follows the store, and reads all earlier changes before it answers.
 type index struct {
 	store *store.Store
 
 	mu    sync.Mutex
 	watch *store.Watch
-	facts map[string][]string            // what an object says, by resource/key
-	by    map[string]map[string]struct{} // which objects say it, by fact
+	facts map[string][]string            // the facts of each object, by resource/key
+	by    map[string]map[string]struct{} // the keys of the objects, by fact
 }
 
 // The facts.
@@ -37,7 +36,7 @@ func hasSnapshot(driver, id string) string   { return "snapshot " + claim.Unique
 func isFree(class string) string             { return "free " + class }
 func snapshotsOf(claimKey string) string     { return "snapshotsOf " + claimKey }
 
-// find lists the keys of the objects that say a fact, sorted.
+// find lists the keys of the objects that have a fact, sorted.
 func (i *index) find(fact string) ([]string, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -47,8 +46,8 @@ func (i *index) find(fact string) ([]string, error) {
 	return slices.Sorted(maps.Keys(i.by[fact])), nil
 }
 
-// catchUp has what was committed before in the index. What failed half-way is
-// built again: an index that lacks a pod would report its claim as unused.
+// catchUp reads the changes that were committed before. After an error, the index is
+// built again: one that lacks a pod would report its claim as unused.
 func (i *index) catchUp() error { return i.keep(i.follow()) }
 
 func (i *index) keep(err error) error {
@@ -112,7 +111,7 @@ func (i *index) build() error {
 	})
 }
 
-// note replaces what an object says; nil says nothing.
+// note replaces the facts of an object; nil has none.
 func (i *index) note(name string, object store.Object) {
 	_, key, _ := splitKey(name)
 	for _, fact := range i.facts[name] {
@@ -150,7 +149,8 @@ func factsOf(object store.Object) (facts []string) {
 		if source := object.Spec.CSI; source != nil {
 			facts = append(facts, hasHandle(source.Driver, source.VolumeHandle))
 		}
-		if object.DeletionTimestamp == nil && (object.Status.Phase == "" || object.Status.Phase == corev1.VolumePending || object.Status.Phase == corev1.VolumeAvailable) {
+		unbound := []corev1.PersistentVolumePhase{"", corev1.VolumePending, corev1.VolumeAvailable}
+		if object.DeletionTimestamp == nil && slices.Contains(unbound, object.Status.Phase) {
 			facts = append(facts, isFree(object.Spec.StorageClassName))
 		}
 	case *snapshotv1.VolumeSnapshotContent:

@@ -2,9 +2,9 @@ package volumes
 
 import "sync"
 
-// partitions maps each object to its storage class or driver. Objects of one
-// partition are worked on separately from others, so that a driver that hangs delays
-// its own volumes only. The map exists because reading the store could block.
+// partitions maps each object to its storage class or driver. The queues process each
+// partition separately, so that a hung driver delays only its own volumes. The map
+// exists because reading the store could block.
 type partitions struct {
 	mu sync.Mutex
 	of map[string]string // by resource/key
@@ -31,8 +31,8 @@ func (l *partitions) partition(resource string) func(key string) string {
 	}
 }
 
-// memories is what is known of objects that are in trouble, by resource/key or
-// UID, and is lost with the process.
+// memories has facts about objects with failures, by resource/key or UID. It is lost with
+// the process.
 type memories[T any] struct {
 	mu    sync.Mutex
 	known map[string]T

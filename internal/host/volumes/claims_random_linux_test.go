@@ -21,9 +21,9 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// mischief makes a driver fail before or after it did what it was asked, and checks
-// that the host does not call it for one volume twice at once.
-type mischief struct {
+// faults makes a driver fail before or after the effect of a call, and checks that
+// calls for one volume do not overlap.
+type faults struct {
 	mu            sync.Mutex
 	before, after []codes.Code // of the next calls that change something
 	// process counts the starts of the host. A call of an earlier process may still be
@@ -37,7 +37,7 @@ type mischief struct {
 const callTime = time.Millisecond
 
 // exclusive takes time for a call that changes or deletes a volume.
-func (m *mischief) exclusive(ctx context.Context, rpc string, request any) {
+func (m *faults) exclusive(ctx context.Context, rpc string, request any) {
 	of, ok := request.(interface{ GetVolumeId() string })
 	if !ok || ctx.Err() != nil {
 		return
@@ -58,7 +58,7 @@ func (m *mischief) exclusive(ctx context.Context, rpc string, request any) {
 	m.mu.Unlock()
 }
 
-func (m *mischief) take(list *[]codes.Code) error {
+func (m *faults) take(list *[]codes.Code) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(*list) == 0 {
@@ -79,16 +79,16 @@ func changing(rpc string) bool {
 // machine is the model: the claims and snapshots that the user has created.
 type machine struct {
 	*daemon
-	t        *rapid.T
-	mischief *mischief
-	made     int
+	t      *rapid.T
+	faults *faults
+	made   int
 }
 
 // points are the failpoints of the controllers.
 func points() []string {
 	return []string{
 		"host/provision/intent", "host/provision/begun", "host/provision/answered", "host/provision/called", "host/provision/recorded",
-		"host/bind/chosen", "host/bind/recorded", "host/delete/intent", "host/delete/released", "host/delete/unmade",
+		"host/bind/chosen", "host/bind/recorded", "host/delete/intent", "host/delete/released",
 		"host/reclaim/begin", "host/reclaim/called", "host/expand/intent", "host/expand/called", "host/modify/intent", "host/modify/called",
 		"host/snapshot/intent", "host/snapshot/begun", "host/create-snapshot/intent", "host/create-snapshot/called", "host/create-snapshot/recorded",
 		"host/snapshot-delete/intent", "host/snapshot-delete/begin", "host/snapshot-delete/called",
@@ -180,9 +180,9 @@ func (m *machine) crash() {
 
 func (m *machine) restart(terms string) {
 	m.stop()
-	m.mischief.mu.Lock()
-	m.mischief.process++
-	m.mischief.mu.Unlock()
+	m.faults.mu.Lock()
+	m.faults.process++
+	m.faults.mu.Unlock()
 	m.start(terms)
 }
 
@@ -193,20 +193,20 @@ func (m *machine) mistreat() {
 			codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied, codes.Unknown,
 		}).Draw(m.t, "code")
 	}
-	m.mischief.mu.Lock()
-	defer m.mischief.mu.Unlock()
-	m.mischief.before = append(m.mischief.before, code())
+	m.faults.mu.Lock()
+	defer m.faults.mu.Unlock()
+	m.faults.before = append(m.faults.before, code())
 	// Only what leaves the outcome open may come after the effect.
 	if after := code(); slices.Contains([]codes.Code{codes.OK, codes.Aborted, codes.DeadlineExceeded, codes.Unavailable}, after) {
-		m.mischief.after = append(m.mischief.after, after)
+		m.faults.after = append(m.faults.after, after)
 	}
 }
 
 // awaitIdle waits until nothing changes any more, and retries what failed at once.
 func (m *machine) awaitIdle() {
-	m.mischief.mu.Lock()
-	m.mischief.before, m.mischief.after = nil, nil
-	m.mischief.mu.Unlock()
+	m.faults.mu.Lock()
+	m.faults.before, m.faults.after = nil, nil
+	m.faults.mu.Unlock()
 	m.restart("") // no failpoints
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
@@ -215,7 +215,7 @@ func (m *machine) awaitIdle() {
 			return
 		}
 		if time.Now().After(deadline) {
-			m.t.Fatalf("it does not come to rest: %v; events: %v", err, m.events())
+			m.t.Fatalf("the controllers do not become idle: %v; events: %v", err, m.events())
 		}
 		m.set.Retry()
 		time.Sleep(20 * time.Millisecond)
@@ -353,7 +353,7 @@ func handleName(content *snapshotv1.VolumeSnapshotContent) string {
 // objects describe, and no data of an existing claim is lost.
 func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		trouble := &mischief{busy: map[string]string{}}
+		trouble := &faults{busy: map[string]string{}}
 		d := newDaemon(t, modifies, growsWithoutNode, func(driver *csidriver.Driver) {
 			driver.Before = func(ctx context.Context, rpc string, request any) error {
 				if !changing(rpc) {
@@ -370,7 +370,7 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 			}
 		})
 		defer func() { d.stop() }()
-		m := &machine{daemon: d, t: rt, mischief: trouble}
+		m := &machine{daemon: d, t: rt, faults: trouble}
 		d.put(func(tx *store.Tx) error {
 			return tx.SnapshotClasses().Put("snap", &snapshotv1.VolumeSnapshotClass{
 				ObjectMeta: metav1.ObjectMeta{Name: "snap", Annotations: map[string]string{defaultSnapshotClass: "true"}},
@@ -401,7 +401,7 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 			}
 		}
 		m.awaitIdle()
-		// And when everything is deleted, nothing is left.
+		// After the deletion of all claims and snapshots, no object and no volume remains.
 		for _, key := range m.keys(snapshotResource) {
 			m.erase(snapshotResource, key)
 		}

@@ -9,11 +9,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// blocked is an error that passes when an object changes: it is ErrWaiting to
-// callers, and names what is waited for.
+// blocked is an ErrWaiting that names the objects awaited change ends the wait.
 type blocked struct {
 	error
-	on     []string // waits.on names
+	on     []string // the objects, each made by dependency
 	reason string   // of the event that reports the wait; "" for none
 	normal bool     // the event is not a warning
 }
@@ -31,90 +30,83 @@ func dependency(resource, key string) string { return resource + "/" + key }
 
 func dependencies(names ...string) []string { return names }
 
-// waits maps objects to the objects that wait for them. It is small: it has only
-// what waits now.
+// waits maps objects to the objects that wait for them now.
 type waits struct {
-	mu    sync.Mutex
-	on    map[string]map[string]bool // who waits for what, by what
-	whose map[string][]string        // the same, by who
+	mu      sync.Mutex
+	on      map[string]map[string]bool // the waiting objects, by awaited object
+	awaited map[string][]string        // the awaited objects, by waiting object
 }
 
-// set replaces the list of objects that who waits for. fresh reports whether one of
+// set replaces the objects that another object waits for. fresh reports whether one of
 // them is new: the caller was not notified of earlier changes of it and must retry.
-func (w *waits) set(who string, on []string) (fresh bool) {
+func (w *waits) set(waiter string, on []string) (fresh bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on == nil {
-		w.on, w.whose = map[string]map[string]bool{}, map[string][]string{}
+		w.on, w.awaited = map[string]map[string]bool{}, map[string][]string{}
 	}
-	for _, old := range w.whose[who] {
+	for _, old := range w.awaited[waiter] {
 		if slices.Contains(on, old) {
 			continue
 		}
-		if delete(w.on[old], who); len(w.on[old]) == 0 {
+		if delete(w.on[old], waiter); len(w.on[old]) == 0 {
 			delete(w.on, old)
 		}
 	}
 	for _, name := range on {
-		if !w.on[name][who] {
+		if !w.on[name][waiter] {
 			fresh = true
 			if w.on[name] == nil {
 				w.on[name] = map[string]bool{}
 			}
-			w.on[name][who] = true
+			w.on[name][waiter] = true
 		}
 	}
 	if len(on) == 0 {
-		delete(w.whose, who)
+		delete(w.awaited, waiter)
 	} else {
-		w.whose[who] = on
+		w.awaited[waiter] = on
 	}
 	return fresh
 }
 
-// add registers an object before a call reads it, so that who is notified of a
+// add registers an object before a call reads it, so that the waiter is notified of a
 // change during the call. The next set replaces it.
-func (w *waits) add(who, name string) {
+func (w *waits) add(waiter, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on == nil {
-		w.on, w.whose = map[string]map[string]bool{}, map[string][]string{}
+		w.on, w.awaited = map[string]map[string]bool{}, map[string][]string{}
 	}
 	if w.on[name] == nil {
 		w.on[name] = map[string]bool{}
 	}
-	w.on[name][who] = true
-	if !slices.Contains(w.whose[who], name) {
-		w.whose[who] = append(slices.Clone(w.whose[who]), name)
+	w.on[name][waiter] = true
+	if !slices.Contains(w.awaited[waiter], name) {
+		w.awaited[waiter] = append(slices.Clone(w.awaited[waiter]), name)
 	}
 }
 
-// whom lists the objects that wait for an object.
-func (w *waits) whom(name string) []string {
+// keysFor lists the keys of a controller that wait for an object.
+func (w *waits) keysFor(controller, name string) (keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var all []string
-	for who := range w.on[name] {
-		all = append(all, who)
-	}
-	return all
-}
-
-// waiting lists the keys of one resource that wait for what changed.
-func (m *Manager) waiting(resource string, change store.Change) []string {
-	names := []string{dependency(change.Kind.Resource, change.Key), dependency(change.Kind.Resource, "*")}
-	var keys []string
-	for _, name := range names {
-		for _, who := range m.waits.whom(name) {
-			if kind, key, _ := splitKey(who); kind == resource {
-				keys = append(keys, key)
-			}
+	for waiter := range w.on[name] {
+		if waiting, key, _ := splitKey(waiter); waiting == controller {
+			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-// onOf collects what an error waits for.
+// waiting lists the keys of a controller that wait for a changed object.
+func (m *Manager) waiting(controller string, change store.Change) []string {
+	resource := change.Kind.Resource
+	return append(m.waits.keysFor(controller, dependency(resource, change.Key)),
+		m.waits.keysFor(controller, dependency(resource, "*"))...)
+}
+
+// onOf lists the objects that an error waits for.
 func onOf(err error) []string {
 	var wait *blocked
 	if errors.As(err, &wait) {

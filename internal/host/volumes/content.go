@@ -32,20 +32,20 @@ const (
 	reasonSnapshotDelete = "SnapshotDeleteError"
 )
 
-// contentStep is what a content needs next.
+// contentStep is the next step of a content.
 type contentStep string
 
 const (
 	contentNothing contentStep = "nothing"
 	contentProtect contentStep = "protect" // put the finalizer on
-	contentCreate  contentStep = "create"  // ask for the snapshot until there is a final answer
-	contentPoll    contentStep = "poll"    // ask again, to see whether it is ready
-	contentInspect contentStep = "inspect" // ask about one that an administrator names
+	contentCreate  contentStep = "create"  // request the snapshot until the answer is final
+	contentPoll    contentStep = "poll"    // repeat the request until the snapshot is ready
+	contentInspect contentStep = "inspect" // find the snapshot that an administrator names
 	contentDelete  contentStep = "delete"  // delete the driver's snapshot
 	contentRelease contentStep = "release" // remove the object
 )
 
-// nextOf decides, from nothing but the content.
+// nextOf decides from the content alone.
 func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 	keys := claim.VolumeSnapshotKeys()
 	static := content.Spec.Source.SnapshotHandle != nil
@@ -54,7 +54,8 @@ func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 	if content.Annotations[AbandonAnnotation] == "true" {
 		marked = false
 	}
-	ended := content.DeletionTimestamp != nil && (static && content.Spec.VolumeSnapshotRef.UID == "" || !marked && unwanted)
+	ended := content.DeletionTimestamp != nil &&
+		(static && content.Spec.VolumeSnapshotRef.UID == "" || !marked && unwanted)
 	switch {
 	case ended && content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete && lifecycle.SnapshotHandle(content) != "":
 		return contentDelete
@@ -89,7 +90,7 @@ func contentSubject(content *snapshotv1.VolumeSnapshotContent) subject {
 	}
 }
 
-// syncContent brings one VolumeSnapshotContent a step on.
+// syncContent takes the next step of one VolumeSnapshotContent.
 func (m *Manager) syncContent(ctx context.Context, name string) (time.Duration, error) {
 	content, err := m.contentOf(name)
 	if err != nil || content == nil {
@@ -113,17 +114,18 @@ func (m *Manager) syncContent(ctx context.Context, name string) (time.Duration, 
 	return 0, nil
 }
 
-// shown puts a failure where the user looks: status.error, of the content and
-// from there of the snapshot. The same value again changes nothing.
+// shown writes a failure to the content's status.error, from where it is copied to the
+// snapshot. An equal value does not change the object.
 func (m *Manager) shown(content *snapshotv1.VolumeSnapshotContent, reason string, failure error) error {
 	if failure == nil {
 		return nil
 	}
 	m.explain(contentResource, contentAbout(content), reason, failure) //nolint:errcheck // returned below
-	return errors.Join(failure, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
+	err := m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
 		status := contentStatus(current)
 		status.Error = problemOf(status.Error, failure)
-	}))
+	})
+	return errors.Join(failure, err)
 }
 
 func contentStatus(content *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotContentStatus {
@@ -133,19 +135,10 @@ func contentStatus(content *snapshotv1.VolumeSnapshotContent) *snapshotv1.Volume
 	return content.Status
 }
 
-func (m *Manager) editContent(content *snapshotv1.VolumeSnapshotContent, change func(*snapshotv1.VolumeSnapshotContent)) error {
-	return m.update(func(tx *store.Tx) error {
-		current, err := tx.SnapshotContents().Get(content.Name)
-		if err != nil || current == nil || current.UID != content.UID {
-			return err
-		}
-		change(current)
-		return tx.SnapshotContents().Put(content.Name, current)
-	})
-}
-
 // newContent is the content of a snapshot of a claim's volume.
-func newContent(snapshot *snapshotv1.VolumeSnapshot, class *snapshotv1.VolumeSnapshotClass, pv *corev1.PersistentVolume) (*snapshotv1.VolumeSnapshotContent, error) {
+func newContent(
+	snapshot *snapshotv1.VolumeSnapshot, class *snapshotv1.VolumeSnapshotClass, pv *corev1.PersistentVolume,
+) (*snapshotv1.VolumeSnapshotContent, error) {
 	keys := claim.VolumeSnapshotKeys()
 	content := &snapshotv1.VolumeSnapshotContent{
 		ObjectMeta: metav1.ObjectMeta{
@@ -180,7 +173,7 @@ func namesOf(content *snapshotv1.VolumeSnapshotContent) claim.SnapshotNames {
 	return claim.SnapshotNames{Content: content.Name, Namespace: reference.Namespace, Name: reference.Name}
 }
 
-// removeContent removes the object, or what keeps it here.
+// removeContent removes the object, or the host's finalizer if it has others.
 func (m *Manager) removeContent(content *snapshotv1.VolumeSnapshotContent) error {
 	m.polls.drop(content.Name)
 	return m.update(func(tx *store.Tx) error {
@@ -188,7 +181,7 @@ func (m *Manager) removeContent(content *snapshotv1.VolumeSnapshotContent) error
 		if err != nil || current == nil || current.UID != content.UID || current.DeletionTimestamp == nil {
 			return err
 		}
-		if !letGo(current, claim.VolumeSnapshotKeys().Finalizer) {
+		if !unprotect(current, claim.VolumeSnapshotKeys().Finalizer) {
 			return tx.SnapshotContents().Put(content.Name, current)
 		}
 		return tx.SnapshotContents().Delete(content.Name)
@@ -231,7 +224,7 @@ func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.Volume
 	return m.removeContent(content)
 }
 
-// snapshotTwin finds another content that keeps a snapshot, "" if there is none.
+// snapshotTwin finds another content that keeps a snapshot, "" if none does.
 func (m *Manager) snapshotTwin(content *snapshotv1.VolumeSnapshotContent) (string, error) {
 	names, err := m.index.find(hasSnapshot(content.Spec.Driver, lifecycle.SnapshotHandle(content)))
 	if err != nil || len(names) < 2 {

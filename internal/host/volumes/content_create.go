@@ -14,9 +14,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// createSnapshot calls CreateSnapshot for a content, which it marks before:
-// one that is marked is not deleted before there is a final answer, since the
-// snapshot could appear afterwards.
+// createSnapshot marks a content and calls CreateSnapshot for it. A marked content is not
+// deleted before the answer is final, since the snapshot could appear afterwards.
 func (m *Manager) createSnapshot(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
 	driver, request, err := m.snapshotRequest(ctx, content)
 	if err != nil {
@@ -73,7 +72,7 @@ func (m *Manager) createFailed(content *snapshotv1.VolumeSnapshotContent, repeat
 	}))
 }
 
-// acceptSnapshot returns what of an answer cannot be right.
+// acceptSnapshot returns an error for an answer that cannot be right.
 func (m *Manager) acceptSnapshot(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
 	if err := lifecycle.CheckSnapshotAnswer(content, snapshot); err != nil || lifecycle.NamedSnapshot(content) != "" {
 		return err
@@ -96,8 +95,8 @@ func (m *Manager) acceptSnapshot(content *snapshotv1.VolumeSnapshotContent, snap
 	return lifecycle.CheckNewSnapshot(others, named(content.Name))
 }
 
-// taken records a snapshot that exists, and removes the mark, in one write. What
-// was recorded at the first answer stays.
+// taken records a snapshot that exists, and removes the mark, in one write. It keeps
+// the time and the size of the first answer.
 func (m *Manager) taken(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
 	id, ready := snapshot.GetSnapshotId(), snapshot.GetReadyToUse()
 	when := lifecycle.SnapshotTime(snapshot.GetCreationTime(), time.Now()).UnixNano()
@@ -133,8 +132,8 @@ type poll struct {
 	pause time.Duration
 }
 
-// poll asks whether a snapshot has become ready, with growing pauses: no
-// driver reports that by itself.
+// poll asks the driver with growing pauses whether a snapshot is ready: no driver
+// reports that by itself.
 func (m *Manager) poll(ctx context.Context, content *snapshotv1.VolumeSnapshotContent, next contentStep) (time.Duration, error) {
 	known := m.polls.get(content.Name)
 	if next == contentPoll && known.pause == 0 { // it was just created

@@ -18,13 +18,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// parametersAnnotation has what the driver was given with the first call for a
-// snapshot, as JSON, until it is ready: the calls that follow are the same word
-// for word, whatever became of the class. No secret is among them.
+// parametersAnnotation has the parameters of the first call for a snapshot, as JSON, until
+// the snapshot is ready. The calls that follow repeat them, even if the class has
+// changed. They include no secret.
 const parametersAnnotation = "holdfast.dev/snapshot-parameters"
 
-// snapshotParameters are those that the driver was given before, or has to be given
-// according to the class.
+// snapshotParameters returns the recorded parameters, or those of the class.
 func (m *Manager) snapshotParameters(content *snapshotv1.VolumeSnapshotContent) (map[string]string, error) {
 	_, marked := content.Annotations[claim.VolumeSnapshotKeys().BeingCreated]
 	if text, kept := content.Annotations[parametersAnnotation]; kept && (marked || lifecycle.SnapshotHandle(content) != "") {
@@ -45,8 +44,10 @@ func (m *Manager) snapshotParameters(content *snapshotv1.VolumeSnapshotContent) 
 	return class.Parameters, err
 }
 
-// snapshotRequest is the same each time.
-func (m *Manager) snapshotRequest(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*plugins.Driver, *csi.CreateSnapshotRequest, error) {
+// snapshotRequest returns the same request for each call.
+func (m *Manager) snapshotRequest(
+	ctx context.Context, content *snapshotv1.VolumeSnapshotContent,
+) (*plugins.Driver, *csi.CreateSnapshotRequest, error) {
 	if content.Spec.Source.VolumeHandle == nil {
 		return nil, nil, errors.New("spec.source: it names no volume")
 	}
@@ -91,16 +92,13 @@ func (m *Manager) classOfContent(content *snapshotv1.VolumeSnapshotContent) (cla
 		}
 		return claim.SnapshotClass{}, errors.New("spec.volumeSnapshotClassName is missing")
 	}
-	var class *snapshotv1.VolumeSnapshotClass
-	err := m.view(func(tx *store.Tx) (err error) {
-		class, err = tx.SnapshotClasses().Get(*name)
-		return err
-	})
+	class, err := load(m, (*store.Tx).SnapshotClasses, *name)
 	switch {
 	case err != nil:
 		return claim.SnapshotClass{}, err
 	case class == nil:
-		return claim.SnapshotClass{}, waitFor(dependencies(dependency("volumesnapshotclasses", *name)), "", "there is no VolumeSnapshotClass %q", *name)
+		return claim.SnapshotClass{}, waitFor(dependencies(dependency("volumesnapshotclasses", *name)), "",
+			"there is no VolumeSnapshotClass %q", *name)
 	}
 	return claim.ParseSnapshotClass(class.Name, class.Parameters)
 }

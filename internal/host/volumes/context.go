@@ -14,11 +14,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// nodeSide is what the Manager remembers for the calls on this machine.
+// nodeSide is the Manager's state for the calls on this machine.
 type nodeSide struct {
 	// selinux replaces selinuxEnabled in tests.
 	selinux func() bool
-	// due has when volumes are to be published again.
+	// due has the times at which volumes are published again.
 	due          dueTimes
 	republishers republishers
 }
@@ -54,45 +54,38 @@ func secretsOf(source *corev1.CSIPersistentVolumeSource) secretRefs {
 	}
 }
 
-// nodeSecret reads a secret for one call. None is asked for by a nil reference;
-// one that is not there yet is waited for. Values are never part of an error.
+// nodeSecret reads a secret for one call; none for a nil reference. The call waits for a
+// secret that does not exist. Values are never part of an error.
 func (m *Manager) nodeSecret(label string, reference *corev1.SecretReference) (map[string]string, error) {
 	if reference == nil || reference.Name == "" {
 		return nil, nil
 	}
 	key := store.Key(reference.Namespace, reference.Name)
-	var secret *corev1.Secret
-	err := m.view(func(tx *store.Tx) (err error) {
-		secret, err = tx.Secrets().Get(key)
-		return err
-	})
+	values, err := m.secretValues(key)
 	if err != nil {
 		return nil, fmt.Errorf("%s: read Secret %s: %w", label, key, err)
 	}
-	if secret == nil {
+	if values == nil {
 		return nil, waitingFor("Secret", key, "%s: waiting for Secret %s, which its driver is given", label, key)
 	}
-	values := map[string]string{}
-	for name, value := range secret.Data {
-		values[name] = string(value)
-	}
-	maps.Copy(values, secret.StringData)
 	return values, nil
 }
 
-// mayUse checks what a driver's object and the volume say about a use, before
-// anything is called for it.
+// mayUse checks before the first call for a use whether the CSIDriver object allows it.
 func (m *Manager) mayUse(toMount volumeToMount, object *storagev1.CSIDriver) error {
 	if toMount.use.Inline && !claim.HasLifecycle(object, storagev1.VolumeLifecycleEphemeral) {
-		return waitingFor("CSIDriver", toMount.use.Driver, "volume %q: driver %s has no CSIDriver object whose volumeLifecycleModes list Ephemeral, so it serves no inline volumes",
+		return waitingFor("CSIDriver", toMount.use.Driver, "volume %q: driver %s has no CSIDriver object "+
+			"whose volumeLifecycleModes list Ephemeral, so it serves no inline volumes",
 			toMount.volumeName, toMount.use.Driver)
 	}
 	if !toMount.use.Inline && !claim.HasLifecycle(object, storagev1.VolumeLifecyclePersistent) {
-		return waitingFor("CSIDriver", toMount.use.Driver, "%s: the CSIDriver object of %s does not list Persistent in volumeLifecycleModes, so it serves inline volumes only",
+		return waitingFor("CSIDriver", toMount.use.Driver, "%s: the CSIDriver object of %s does not list Persistent "+
+			"in volumeLifecycleModes, so it serves inline volumes only",
 			toMount.label, toMount.use.Driver)
 	}
 	if object != nil && len(object.Spec.TokenRequests) > 0 && !toMount.use.Block {
-		return waitingFor("CSIDriver", toMount.use.Driver, "%s: CSIDriver %s: spec.tokenRequests: this host has no API server that issues service account tokens, so volumes of this driver cannot be mounted; "+
+		return waitingFor("CSIDriver", toMount.use.Driver, "%s: CSIDriver %s: spec.tokenRequests: "+
+			"this host has no API server that issues service account tokens, so volumes of this driver cannot be mounted; "+
 			"configure the driver to work without tokens, and remove the field", toMount.label, toMount.use.Driver)
 	}
 	return nil

@@ -72,20 +72,20 @@ const longestChase = 5
 // for an object is repeated, since the object may have changed before that was noted.
 func (m *Manager) run(controller string, sync syncFunc) func(context.Context, string) (time.Duration, error) {
 	return func(ctx context.Context, key string) (time.Duration, error) {
-		who, mine := dependency(controller, key), m.as(ctx)
+		name, mine := dependency(controller, key), m.as(ctx)
 		for calls := 1; ; calls++ {
 			again, err := sync(mine, ctx, key)
-			if m.waits.set(who, onOf(err)) {
+			if m.waits.set(name, onOf(err)) {
 				if calls < longestChase {
 					continue
 				}
 				again = time.Second // the objects that it waits for change all the time
 			}
 			if err == nil {
-				m.said.drop(who)
-				m.reasons.drop(who)
+				m.said.drop(name)
+				m.reasons.drop(name)
 			} else {
-				m.reasons.set(who, err)
+				m.reasons.set(name, err)
 			}
 			if errors.Is(err, ErrWaiting) {
 				return again, nil
@@ -95,8 +95,8 @@ func (m *Manager) run(controller string, sync syncFunc) func(context.Context, st
 	}
 }
 
-// Reason returns the errors of the last calls for an object, or for what they wait;
-// "" if there are none.
+// Reason returns the errors of the last calls for an object, and of the waits; "" if the
+// object has neither.
 func (m *Manager) Reason(resource, key string) string {
 	controllers := []string{resource}
 	if resource == claimResource {
@@ -157,8 +157,8 @@ func (m *Manager) all(resource string) func(*store.Tx) ([]string, error) {
 	}
 }
 
-// alone puts each key in a partition of its own, for keys whose driver only the
-// store knows: none of them delays another.
+// alone puts each key in its own partition, for keys whose driver only the store knows:
+// none of them delays another.
 func alone(key string) string { return key }
 
 func partitionOf(object store.Object) string {
@@ -177,7 +177,7 @@ func partitionOf(object store.Object) string {
 	return ""
 }
 
-// objectOf decodes the changed object, nil if no controller here uses it.
+// objectOf decodes the changed object, nil if that fails, and notes its partition.
 func (m *Manager) objectOf(change store.Change) store.Object {
 	object, err := change.Object()
 	if err != nil {
@@ -217,20 +217,11 @@ func (m *Manager) claimKeys(controller string) func(store.Change) []string {
 				keys = append(keys, store.Key(claimed.Namespace, claimed.Name))
 			}
 			if !change.Deleted && slices.Contains(factsOf(pv), isFree(pv.Spec.StorageClassName)) {
-				keys = append(keys, m.whomOf(controller, isFree(pv.Spec.StorageClassName))...)
+				keys = append(keys, m.waits.keysFor(controller, isFree(pv.Spec.StorageClassName))...)
 			}
 		}
 		return keys
 	}
-}
-
-func (m *Manager) whomOf(resource, name string) (keys []string) {
-	for _, who := range m.waits.whom(name) {
-		if kind, key, _ := splitKey(who); kind == resource {
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }
 
 func (m *Manager) volumeKeys(change store.Change) []string {
@@ -251,7 +242,7 @@ func (m *Manager) volumeKeys(change store.Change) []string {
 	return keys
 }
 
-// abandonedKeys: a creation that is under way loses its claim only with it.
+// abandonedKeys returns the UID of a deleted claim: its creation may be in progress.
 func (m *Manager) abandonedKeys(change store.Change) []string {
 	keys := m.waiting("provisionings", change)
 	if change.Kind.Resource == claimResource && change.Deleted {
@@ -293,10 +284,10 @@ func allProvisionings(tx *store.Tx) (keys []string, err error) {
 	return keys, err
 }
 
-// longestMessage is what the API server takes of an event's message, in bytes.
+// longestMessage is the API server's limit for an event's message, in bytes.
 const longestMessage = 1024
 
-// recordEvent records what a cluster would show as an event.
+// recordEvent records an event of an object.
 func (m *Manager) recordEvent(about journal.Ref, warning bool, reason, message string) {
 	m.options.Record(journal.Notice{About: about, Warning: warning, Reason: reason, Message: shorten(message)})
 }
@@ -309,19 +300,19 @@ func shorten(message string) string {
 	return strings.ToValidUTF8(message[:longestMessage-len(end)], "") + end
 }
 
-// once records an event unless it equals the last one of the object. Progress of
-// the object clears that memory.
-func (m *Manager) once(resource string, about journal.Ref, warning bool, reason, message string) {
-	who := dependency(resource, about.Key)
-	if said := reason + " " + message; m.said.get(who) != said {
-		m.said.set(who, said)
+// once records an event unless it equals the controller's last one for the object.
+// Progress of the object clears that memory.
+func (m *Manager) once(controller string, about journal.Ref, warning bool, reason, message string) {
+	name := dependency(controller, about.Key)
+	if said := reason + " " + message; m.said.get(name) != said {
+		m.said.set(name, said)
 		m.recordEvent(about, warning, reason, message)
 	}
 }
 
-// explain records an event for why an object of a resource makes no progress: once
-// for what it waits for, at each attempt for a failure.
-func (m *Manager) explain(resource string, about journal.Ref, reason string, err error) error {
+// explain records why a controller makes no progress with an object: once for a wait, at
+// each attempt for a failure.
+func (m *Manager) explain(controller string, about journal.Ref, reason string, err error) error {
 	var wait *blocked
 	switch {
 	case err == nil:
@@ -329,7 +320,7 @@ func (m *Manager) explain(resource string, about journal.Ref, reason string, err
 		if wait.reason != "" {
 			reason = wait.reason
 		}
-		m.once(resource, about, !wait.normal, reason, wait.Error())
+		m.once(controller, about, !wait.normal, reason, wait.Error())
 	default:
 		m.recordEvent(about, true, reason, err.Error())
 	}

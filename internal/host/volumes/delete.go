@@ -16,8 +16,27 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// endClaim completes the deletion of a claim: when no pod uses
-// it, it goes, and its volume is released.
+// deleteWithPod begins the deletion of a generic ephemeral claim whose pod does not
+// exist any more, as garbage collection does on a cluster.
+func (m *Manager) deleteWithPod(pvc *corev1.PersistentVolumeClaim) (gone bool, err error) {
+	owner := metav1.GetControllerOf(pvc)
+	if owner == nil || owner.Kind != "Pod" {
+		return false, nil
+	}
+	pod, err := m.podNamed(store.Key(pvc.Namespace, owner.Name))
+	if err != nil || pod != nil && pod.UID == owner.UID {
+		return false, err
+	}
+	return true, m.editClaim(pvc, func(current *corev1.PersistentVolumeClaim) {
+		if current.DeletionTimestamp == nil {
+			now := metav1.Now()
+			current.DeletionTimestamp = &now
+		}
+	})
+}
+
+// endClaim completes the deletion of a claim: when no pod uses it, the claim is removed,
+// and its volume is released.
 func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
 	key := store.Key(pvc.Namespace, pvc.Name)
 	pods, err := m.usersOf(pvc, podUses(key))
@@ -25,26 +44,22 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 		return err
 	}
 	if len(pods) > 0 {
-		// A change of the pod brings the claim here again.
-		return waitFor(dependencies(dependency("pods", pods[0])), reasonDeletePending, "it is in use by pod %s", strings.Join(pods, ", "))
+		// A change of the pod requeues the claim.
+		return waitFor(dependencies(dependency("pods", pods[0])), reasonDeletePending,
+			"it is in use by pod %s", strings.Join(pods, ", "))
 	}
-	if others := slices.DeleteFunc(slices.Clone(pvc.Finalizers), func(f string) bool { return f == claimProtection }); len(others) > 0 {
+	others := slices.DeleteFunc(slices.Clone(pvc.Finalizers), func(f string) bool { return f == claimProtection })
+	if len(others) > 0 {
 		return waitFor(nil, reasonDeletePending, "%s", m.keepers(key, others))
 	}
-	record, err := m.provisioning(pvc.UID)
+	intent, err := m.intentOf(pvc.UID)
 	if err != nil {
 		return err
 	}
-	if record != nil && pvc.Spec.VolumeName == "" {
-		if pvc.Annotations[AbandonAnnotation] == "true" {
-			m.logger.Warn("a volume that may exist is given up, as the claim's annotation says", "claim", key, "volume", record.VolumeName, "driver", record.Driver)
-			if err := m.update(func(tx *store.Tx) error { return forget(tx, record) }); err != nil {
-				return err
-			}
-			return m.release(pvc)
+	if intent != nil && pvc.Spec.VolumeName == "" {
+		if unmade, err := m.resolveIntent(ctx, intent, pvc); err != nil || !unmade {
+			return err
 		}
-		// Only the same request, repeated, shows whether there is a volume.
-		return m.completeCreation(ctx, record, pvc)
 	}
 	if err := m.hit("delete/intent"); err != nil {
 		return err
@@ -57,9 +72,9 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	return m.hit("delete/released")
 }
 
-// usersOf lists those of the pods that say a fact about a claim's name that use
-// this very claim. One that would have a claim of that name for an ephemeral
-// volume of its own waits for this one to go: it must not keep it.
+// usersOf lists the pods that use a claim, of those that have a fact about its name. A
+// pod that needs a claim of that name for its own ephemeral volume waits until this one
+// is removed, and must not keep it.
 func (m *Manager) usersOf(pvc *corev1.PersistentVolumeClaim, fact string) (users []string, err error) {
 	named, err := m.index.find(fact)
 	if err != nil || len(named) == 0 {
@@ -92,44 +107,40 @@ func usesClaim(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) bool {
 	})
 }
 
-// AbandonAnnotation on a claim that is being deleted, "true", gives up the
-// search for a volume of which the driver never says whether it was made; on a
-// pod that is being deleted, the calls that its volumes' drivers do not answer;
-// on a VolumeSnapshotContent, the search for a snapshot that may have been taken.
-// It is for an administrator who has inspected the storage. Abandon sets it.
+// AbandonAnnotation, "true", on an object that is being deleted gives up the calls whose
+// outcome the driver does not report: on a claim, the creation of its volume; on a pod,
+// the calls that undo the use of its volumes; on a VolumeSnapshotContent, the creation
+// of its snapshot. It is for an administrator who has inspected the storage. Abandon
+// sets it.
 const AbandonAnnotation = "holdfast.dev/abandon-volume"
 
-// completeCreation finishes a creation whose claim is being deleted. If no volume was
-// made, nothing remains to be done.
-func (m *Manager) completeCreation(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim) error {
-	err := completeRecord(record, pvc)
-	if err == nil {
-		err = m.finishCreation(ctx, record, pvc, false)
+// resolveIntent repeats the call of an intent whose claim is not desired any more: only
+// the answer shows whether there is a volume. unmade reports that there is none, or that
+// an administrator gave it up. Otherwise, the volume is recorded now.
+func (m *Manager) resolveIntent(
+	ctx context.Context, intent *store.Provisioning, pvc *corev1.PersistentVolumeClaim,
+) (unmade bool, err error) {
+	if pvc.Annotations[AbandonAnnotation] == "true" {
+		m.logger.Warn("a volume that may exist is given up, as the claim's annotation says",
+			"claim", intent.Claim, "volume", intent.VolumeName, "driver", intent.Driver)
+		return true, m.update(func(tx *store.Tx) error { return removeIntent(tx, intent) })
 	}
-	if err == nil {
-		return nil
+	if err = m.createVolume(ctx, intent, pvc, false); err == nil {
+		return false, nil
 	}
-	left, seeing := m.provisioning(record.ClaimUID)
-	if seeing == nil && left == nil {
-		m.logger.Info("a volume that was being made does not exist", "claim", record.Claim, "error", err)
-		return m.forgetUnmade(pvc)
+	remains, reading := m.intentOf(intent.ClaimUID)
+	if reading != nil || remains != nil {
+		return false, errors.Join(err, reading)
 	}
-	return errors.Join(err, seeing)
+	m.logger.Info("a volume that was being made does not exist", "claim", intent.Claim, "error", err)
+	return true, nil
 }
 
-// forgetUnmade writes nothing but a mark that has the claim inspected again.
-func (m *Manager) forgetUnmade(pvc *corev1.PersistentVolumeClaim) error {
-	if err := m.hit("delete/unmade"); err != nil {
-		return err
-	}
-	return m.release(pvc)
-}
-
-// keepers says who keeps a claim.
+// keepers describes the uses that keep a claim.
 func (m *Manager) keepers(key string, finalizers []string) string {
 	if slices.Contains(finalizers, lifecycle.CloneFinalizer) {
-		if who, err := m.copying(dependency(claimResource, key)); err == nil && who != "" {
-			return "it is being copied for " + who
+		if copies, err := m.copying(dependency(claimResource, key)); err == nil && copies != "" {
+			return "it is being copied for " + copies
 		}
 	}
 	if slices.Contains(finalizers, sourceFinalizer) {
@@ -141,20 +152,20 @@ func (m *Manager) keepers(key string, finalizers []string) string {
 }
 
 // copying returns the claim to which a source is being copied, "" for none.
-func (m *Manager) copying(source string) (who string, err error) {
+func (m *Manager) copying(source string) (target string, err error) {
 	err = m.view(func(tx *store.Tx) error {
-		records, err := tx.Provisionings().All()
-		for _, record := range records {
-			if record.Source == source {
-				who = describeClaim(record.Claim)
+		intents, err := tx.Provisionings().All()
+		for _, intent := range intents {
+			if intent.Source == source {
+				target = describeClaim(intent.Claim)
 			}
 		}
 		return err
 	})
-	return who, err
+	return target, err
 }
 
-// release ends a claim and releases its volume, in one transaction.
+// release removes a claim and releases its volume, in one transaction.
 func (m *Manager) release(pvc *corev1.PersistentVolumeClaim) error {
 	key := store.Key(pvc.Namespace, pvc.Name)
 	return m.update(func(tx *store.Tx) error {
@@ -166,7 +177,7 @@ func (m *Manager) release(pvc *corev1.PersistentVolumeClaim) error {
 		if err != nil {
 			return err
 		}
-		if !letGo(current, claimProtection) {
+		if !unprotect(current, claimProtection) {
 			return tx.Claims().Put(key, current)
 		}
 		if pv != nil && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == current.UID {
@@ -179,23 +190,19 @@ func (m *Manager) release(pvc *corev1.PersistentVolumeClaim) error {
 	})
 }
 
-// syncAbandoned finishes the creation of a volume whose claim is gone. The
-// volume is released then, and goes the way of its reclaim policy.
+// syncAbandoned completes the creation of a volume whose claim does not exist any more.
+// The volume is released then, and its reclaim policy decides.
 func (m *Manager) syncAbandoned(ctx context.Context, uid string) (again time.Duration, err error) {
-	record, err := m.provisioning(types.UID(uid))
-	if err != nil || record == nil {
+	intent, err := m.intentOf(types.UID(uid))
+	if err != nil || intent == nil {
 		return 0, err
 	}
-	pvc, err := m.claimOf(record.Claim)
-	if err != nil || pvc != nil && pvc.UID == record.ClaimUID {
-		return 0, err // the claim looks after it
+	pvc, err := m.claimOf(intent.Claim)
+	if err != nil || pvc != nil && pvc.UID == intent.ClaimUID {
+		return 0, err // the claim's controller completes it
 	}
-	gone := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "", Name: record.Claim, UID: record.ClaimUID}}
-	gone.Namespace, gone.Name, _ = splitKey(record.Claim)
-	err = m.finishCreation(ctx, record, gone, false)
-	left, seeing := m.provisioning(record.ClaimUID)
-	if seeing == nil && left == nil {
-		return 0, nil
-	}
-	return 0, m.explain("provisionings", claimAbout(gone), reasonCleanupFailed, errors.Join(err, seeing))
+	gone := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: intent.ClaimUID}}
+	gone.Namespace, gone.Name, _ = splitKey(intent.Claim)
+	_, err = m.resolveIntent(ctx, intent, gone)
+	return 0, m.explain("provisionings", claimAbout(gone), reasonCleanupFailed, err)
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// directoryMode is the kubelet's for what it makes around volumes.
+// directoryMode is the mode of the kubelet's directories around volumes.
 const directoryMode = 0o750
 
 func makeDirectory(path string) error {
@@ -21,13 +21,12 @@ func makeDirectory(path string) error {
 	return nil
 }
 
-// makeParent makes what the driver finds of a target path; the last element is
-// the driver's to make (CSI spec 1.13, NodePublishVolumeRequest).
+// makeParent makes the parent of a target path. The driver makes the target path itself
+// (CSI spec 1.13, NodePublishVolumeRequest).
 func makeParent(target string) error { return makeDirectory(filepath.Dir(target)) }
 
-// removeTarget removes a target path that the driver left, and the directories
-// above it that are empty now. Nothing is ever removed recursively here: what
-// is below may be data.
+// removeTarget removes a target path that the driver did not remove, and the directories
+// above it that are empty now. It never removes recursively: files may be data.
 func (m *Manager) removeTarget(target string) error {
 	if err := removeEmpty(target); err != nil {
 		return fmt.Errorf("the volume is unpublished, but its target path is not free: %w", err)
@@ -45,15 +44,16 @@ func (m *Manager) removeStaging(path string) error {
 // removeUp removes empty directories from path upwards, as far as the
 // directories that always exist.
 func (m *Manager) removeUp(path string) error {
-	stops := []string{m.options.Paths.Root, filepath.Join(m.options.Paths.Root, "pods"), filepath.Join(m.options.Paths.Root, "plugins")}
-	for ; strings.HasPrefix(path, m.options.Paths.Root+string(filepath.Separator)); path = filepath.Dir(path) {
+	root := m.options.Paths.Root
+	stops := []string{root, filepath.Join(root, "pods"), filepath.Join(root, "plugins")}
+	for ; strings.HasPrefix(path, root+string(filepath.Separator)); path = filepath.Dir(path) {
 		for _, stop := range stops {
 			if path == stop {
 				return nil
 			}
 		}
-		// A directory of another volume may be there, or be created at this moment:
-		// then this one stays.
+		// It stays if it contains a directory of another volume, which may also be
+		// created at this moment.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -61,8 +61,8 @@ func (m *Manager) removeUp(path string) error {
 	return nil
 }
 
-// removeEmpty removes a file or an empty directory; one that is mounted on, or
-// not empty, is an error, and one that is gone is none.
+// removeEmpty removes an empty file or directory. It returns an error if that is not
+// empty or is a mount point, but none if it does not exist.
 func removeEmpty(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -79,10 +79,9 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// removePodDirectory removes a pod's directory when its volumes are gone. Only
-// its emptyDir volumes have content of their own, and only below their
-// directory is anything removed with what is in it; a foreign mount there
-// is not theirs.
+// removePodDirectory removes a pod's directory after its volumes were unmounted. It
+// removes recursively only the emptyDir volumes, and not if another program has mounted
+// a filesystem there.
 func (m *Manager) removePodDirectory(pod types.UID) error {
 	directory := m.options.Paths.Pod(pod)
 	root, err := os.OpenRoot(directory)

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// EnsureEphemeral makes the claims of a pod's generic ephemeral volumes
-// (KEP 1698), owned by the pod, so that they go with it. A claim of the right
-// name that was not made for this very pod is never adopted: the pod waits.
+// EnsureEphemeral creates the claims of a pod's generic ephemeral volumes (KEP 1698),
+// owned by the pod, so that they are deleted with it. A claim of that name which was not
+// created for this pod is never adopted: the pod waits.
 func (m *Manager) EnsureEphemeral(ctx context.Context, pod *corev1.Pod) error {
 	m = m.as(ctx)
 	if pod.DeletionTimestamp != nil {
@@ -52,7 +52,8 @@ func (m *Manager) ensureEphemeral(pod *corev1.Pod, volume *corev1.Volume) error 
 	}
 	switch {
 	case !claim.OwnsEphemeralClaim(pod, known):
-		return waitingFor("PersistentVolumeClaim", key, "%s was not created for pod %q (the pod is not its owner); delete or rename the claim, or rename the pod or the volume",
+		return waitingFor("PersistentVolumeClaim", key, "%s was not created for pod %q (the pod is not its owner); "+
+			"delete or rename the claim, or rename the pod or the volume",
 			describeClaim(key), store.KeyOf(pod))
 	case known.DeletionTimestamp != nil:
 		return waitingFor("PersistentVolumeClaim", key, "%s of this pod is being deleted", describeClaim(key))
@@ -60,9 +61,11 @@ func (m *Manager) ensureEphemeral(pod *corev1.Pod, volume *corev1.Volume) error 
 	return nil
 }
 
-// addClaim stores the claim if the pod is still there, and returns the one of
-// that name that is there then.
-func (m *Manager) addClaim(pod *corev1.Pod, made *corev1.PersistentVolumeClaim) (known *corev1.PersistentVolumeClaim, err error) {
+// addClaim stores the claim if the pod still exists, and returns the claim that has the
+// name then.
+func (m *Manager) addClaim(
+	pod *corev1.Pod, made *corev1.PersistentVolumeClaim,
+) (known *corev1.PersistentVolumeClaim, err error) {
 	key := store.KeyOf(made)
 	err = m.update(func(tx *store.Tx) error {
 		if known, err = tx.Claims().Get(key); err != nil || known != nil {

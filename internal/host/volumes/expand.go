@@ -90,14 +90,23 @@ func (m *Manager) expand(ctx context.Context, found bound) (pause time.Duration,
 	return pause, err
 }
 
+// allowsExpansion returns an error unless the class of a claim allows its expansion.
 func (m *Manager) allowsExpansion(pvc *corev1.PersistentVolumeClaim) error {
-	class, err := m.classOf(pvc)
-	if err != nil {
-		return err
+	name := className(pvc)
+	if name == "" {
+		return fmt.Errorf("%s names no StorageClass", claim.Describe(pvc))
 	}
-	if class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
-		return waitFor(dependencies(dependency("storageclasses", class.Name)), reasonResizeFailed,
-			"%s: spec.resources.requests.storage: StorageClass %q does not say allowVolumeExpansion: true", claim.Describe(pvc), class.Name)
+	class, err := m.classOf(name)
+	on := dependencies(dependency("storageclasses", name))
+	switch {
+	case err != nil:
+		return err
+	case class == nil:
+		return waitFor(on, "", "%s: spec.storageClassName: there is no StorageClass %q", claim.Describe(pvc), name)
+	case class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion:
+		return waitFor(on, reasonResizeFailed,
+			"%s: spec.resources.requests.storage: StorageClass %q does not say allowVolumeExpansion: true",
+			claim.Describe(pvc), name)
 	}
 	return nil
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// growNode grows the filesystem of a claim's volume where it is published: for
-// the pod with this UID, or for any pod if that is empty. It does nothing if
-// that is not due. What the driver refuses for good, or while the volume is in
-// use, keeps no pod from its volume.
+// growNode grows the filesystem of a claim's volume, if that is due, at the path where
+// it is published: for the pod with this UID, or for any pod if that is empty. A pod gets
+// its volume even if the driver calls the size infeasible, or refuses to grow a volume
+// that is in use.
 func (m *Manager) growNode(ctx context.Context, key string, pod types.UID) error {
 	found, err := m.boundClaim(key)
 	if err != nil || found.volume == nil || found.volume.Spec.CSI == nil || !claim.NodeResizeDue(found.claim) {
@@ -35,11 +35,11 @@ func (m *Manager) growNode(ctx context.Context, key string, pod types.UID) error
 		return err
 	}
 	defer unlock()
-	use, err := m.use(name)
+	use, err := m.useNamed(name)
 	if err != nil || use == nil {
 		return err
 	}
-	// Who was here before may have grown it.
+	// The previous holder of the lock may have grown it.
 	if found, err = m.boundClaim(key); err != nil || found.volume == nil || !claim.NodeResizeDue(found.claim) {
 		return err
 	}
@@ -48,12 +48,25 @@ func (m *Manager) growNode(ctx context.Context, key string, pod types.UID) error
 	if path == "" || size.IsZero() || use.ExpandRefused == size.String() {
 		return nil
 	}
-	grown := growth{key: key, found: found, use: use, path: path, size: size, about: journal.Ref{Kind: "PersistentVolumeClaim", Key: key, UID: string(found.claim.UID)}}
+	g := growth{key: key, found: found, use: use, path: path, size: size, about: claimAbout(found.claim)}
 	if target.ReadOnly {
-		m.recordEventf(grown.about, true, "FileSystemResizeFailed", "the volume is used read-only: its filesystem cannot grow before a pod may write to it")
+		m.recordEventf(g.about, true, "FileSystemResizeFailed",
+			"the volume is used read-only: its filesystem cannot grow before a pod may write to it")
 		return nil
 	}
-	return m.growHere(ctx, grown)
+	of := subject{label: claimLabel(key), about: []journal.Ref{g.about}, driver: use.Driver, handle: use.Handle}
+	err = m.stepOf(ctx, of, StepExpandNode, onward(claim.CallExpand), func(ctx context.Context) (string, error) {
+		return size.String(), m.expandNode(ctx, g)
+	})
+	if err == nil {
+		m.recordEventf(g.about, false, "FileSystemResizeSuccessful",
+			"MountVolume.NodeExpandVolume succeeded for volume %q", use.SpecName)
+		return nil
+	}
+	if errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) || errors.Is(err, errStore) || ctx.Err() != nil {
+		return err
+	}
+	return m.growthFailed(g, err)
 }
 
 // growth is one expansion on this machine.
@@ -81,31 +94,16 @@ func publishedFor(use *store.VolumeUse, pod types.UID) (found string, at store.T
 	return found, at
 }
 
-func (m *Manager) growHere(ctx context.Context, g growth) error {
-	of := subject{label: claimLabel(g.key), about: []journal.Ref{g.about}, driver: g.use.Driver, handle: g.use.Handle}
-	err := m.stepOf(ctx, of, StepExpandNode, onward(claim.CallExpand), func(ctx context.Context) (string, error) {
-		return g.size.String(), m.expandNode(ctx, g)
-	})
-	if err == nil {
-		m.recordEventf(g.about, false, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q", g.use.SpecName)
-		return nil
-	}
-	if errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) || errors.Is(err, errStore) || ctx.Err() != nil {
-		return err
-	}
-	return m.growthFailed(g, err)
-}
-
 // expandNode is one attempt.
 func (m *Manager) expandNode(ctx context.Context, g growth) error {
 	secrets, capability, able, err := m.expansionOf(ctx, g)
 	if err != nil {
 		return err
 	}
-	if !able { // the controller's part was all
+	if !able { // the node has no part in it
 		return m.grew(g)
 	}
-	if err := m.changeClaim(g, claim.BeginNodeResize); err != nil {
+	if err := m.editClaim(g.found.claim, claim.BeginNodeResize); err != nil {
 		return err
 	}
 	if err := m.hit("expand-node/intent"); err != nil {
@@ -131,15 +129,13 @@ func (m *Manager) expandNode(ctx context.Context, g growth) error {
 	return m.grew(g)
 }
 
-// grew writes that the filesystem has the size, to claim and volume at once.
+// grew records the new size of the filesystem, in claim and volume at once.
 func (m *Manager) grew(g growth) error {
-	return m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FinishResize(pvc, g.size) }, func(tx *store.Tx) error {
-		volume, err := tx.Volumes().Get(g.found.volume.Name)
-		if err != nil || volume == nil || volume.UID != g.found.volume.UID {
-			return err
+	return m.editBound(g.found, func(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) {
+		claim.FinishResize(pvc, g.size)
+		if volume.UID == g.found.volume.UID {
+			markExpanded(volume, g.size)
 		}
-		markExpanded(volume, g.size)
-		return tx.Volumes().Put(volume.Name, volume)
 	})
 }
 
@@ -160,19 +156,21 @@ func (m *Manager) expansionOf(ctx context.Context, g growth) (map[string]string,
 	return secrets, capability, true, err
 }
 
-// growthFailed writes how the attempt ended. Only what another attempt may mend
-// is returned as an error.
+// growthFailed records a failed attempt. It returns the error only if another attempt may
+// succeed.
 func (m *Manager) growthFailed(g growth, failure error) error {
 	then, text := lifecycle.AfterFailedNodeExpand(failure), failure.Error()
 	if then.Parked {
-		text += "; it is tried again when the volume is used anew"
+		text += "; it is tried again when the volume is used again"
 		g.use.ExpandRefused = g.size.String()
 		if err := m.saveUse(g.use); err != nil {
 			return err
 		}
 	}
 	m.recordEventf(g.about, true, "FileSystemResizeFailed", "%s", text)
-	err := m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FailNodeResize(pvc, then.Outcome, text, time.Now()) })
+	err := m.editClaim(g.found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+		claim.FailNodeResize(pvc, then.Outcome, text, time.Now())
+	})
 	if !then.Repeat {
 		return err
 	}

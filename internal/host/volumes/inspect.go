@@ -24,8 +24,8 @@ type MountCheck struct {
 	Err                  error
 }
 
-// CheckMounts asks the filesystems and devices that are published for a pod for
-// their attributes. A pod that is not there has none.
+// CheckMounts asks the filesystems and devices that are published for a pod for their
+// attributes. The result is empty if the pod does not exist.
 func (m *Manager) CheckMounts(ctx context.Context, podKey string) (checks []MountCheck, err error) {
 	var block []bool
 	err = m.view(func(tx *store.Tx) error {
@@ -55,8 +55,8 @@ func (m *Manager) CheckMounts(ctx context.Context, podKey string) (checks []Moun
 	return checks, err
 }
 
-// inspect asks the path, or joins the call that does so: a filesystem whose server
-// hangs keeps one thread, however often it is asked.
+// inspect asks the filesystem at a path, or joins the call that does so: a filesystem
+// whose server hangs blocks one thread only.
 func (m *Manager) inspect(ctx context.Context, path string, block bool) error {
 	_, err := m.inspections.Do(ctx, path, func() (struct{}, error) { return struct{}{}, answers(path, block) })
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ctx.Err()) {

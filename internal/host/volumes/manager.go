@@ -11,11 +11,7 @@ package volumes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
@@ -46,7 +42,7 @@ type Options struct {
 	// objects, and in the label kubernetes.io/hostname; the machine's own name if
 	// empty.
 	NodeName string
-	// Record is called for what a cluster would show as events. It must not block.
+	// Record is called for each event of an object. It must not block.
 	Record func(journal.Notice)
 }
 
@@ -58,7 +54,7 @@ var ErrWaiting = errors.New("waiting")
 // volume is worked on by one call at a time, different volumes in parallel.
 type Manager struct {
 	*shared
-	// writer is the call of a controller whose writes these are, if there is one.
+	// writer identifies the controller's call that writes, nil for other calls.
 	writer *store.Writer
 }
 
@@ -103,108 +99,8 @@ func (m *Manager) as(ctx context.Context) *Manager {
 	return &Manager{shared: m.shared, writer: store.WriterOf(ctx)}
 }
 
-// lock waits until a key is free. A driver would answer ABORTED, but the
-// host would have to repeat the call itself, so it queues callers instead.
+// lock waits until a key is free. Without it, a driver would answer ABORTED, and the host
+// would have to repeat the call.
 func (m *Manager) lock(ctx context.Context, key string) (unlock func(), err error) {
 	return m.locks.Lock(ctx, key)
-}
-
-func (m *Manager) view(read func(*store.Tx) error) error { return m.options.Store.View(read) }
-func (m *Manager) update(change func(*store.Tx) error) error {
-	return m.options.Store.UpdateAs(m.writer, change)
-}
-
-func (m *Manager) csiDriver(name string) (driver *storagev1.CSIDriver, err error) {
-	err = m.view(func(tx *store.Tx) error {
-		driver, err = tx.Drivers().Get(name)
-		return err
-	})
-	return driver, err
-}
-
-// bound is a claim with its volume, nil while it has none.
-type bound struct {
-	claim  *corev1.PersistentVolumeClaim
-	volume *corev1.PersistentVolume
-}
-
-// ErrNoClaim means that there is no claim of a name.
-var ErrNoClaim = errors.New("there is no such claim")
-
-func (m *Manager) boundClaim(key string) (found bound, err error) {
-	err = m.view(func(tx *store.Tx) error {
-		if found.claim, err = tx.Claims().Get(key); err != nil {
-			return err
-		}
-		if found.claim == nil {
-			return fmt.Errorf("PersistentVolumeClaim %q: %w", key, ErrNoClaim)
-		}
-		if found.claim.Spec.VolumeName == "" {
-			return nil
-		}
-		found.volume, err = tx.Volumes().Get(found.claim.Spec.VolumeName)
-		return err
-	})
-	return found, err
-}
-
-// changeable returns a claim whose volume may be expanded and modified: the two are
-// bound to each other, and the claim is not being deleted. Otherwise, it returns
-// nothing.
-func (m *Manager) changeable(key string) (bound, error) {
-	found, err := m.boundClaim(key)
-	switch pvc, volume := found.claim, found.volume; {
-	case errors.Is(err, ErrNoClaim):
-		return bound{}, nil
-	case err != nil || volume == nil || volume.Spec.CSI == nil:
-		return bound{}, err
-	case pvc.DeletionTimestamp != nil || pvc.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound:
-		return bound{}, nil
-	case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != pvc.UID:
-		return bound{}, nil
-	}
-	return found, nil
-}
-
-// editClaim changes a claim, unless it was deleted or replaced since it was read.
-func (m *Manager) editClaim(pvc *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) error {
-	key := store.Key(pvc.Namespace, pvc.Name)
-	return recording(m.update(func(tx *store.Tx) error {
-		current, err := tx.Claims().Get(key)
-		if err != nil || current == nil || current.UID != pvc.UID {
-			return err
-		}
-		change(current)
-		return tx.Claims().Put(key, current)
-	}))
-}
-
-// editBound changes a claim and its volume in one transaction.
-func (m *Manager) editBound(
-	found bound, change func(*corev1.PersistentVolumeClaim, *corev1.PersistentVolume),
-) error {
-	key := store.Key(found.claim.Namespace, found.claim.Name)
-	return recording(m.update(func(tx *store.Tx) error {
-		pvc, err := tx.Claims().Get(key)
-		if err != nil {
-			return err
-		}
-		volume, err := tx.Volumes().Get(found.volume.Name)
-		if err != nil {
-			return err
-		}
-		if pvc == nil || volume == nil || pvc.UID != found.claim.UID {
-			return fmt.Errorf("%s vanished while its volume was changed", claim.Describe(found.claim))
-		}
-		change(pvc, volume)
-		return errors.Join(tx.Claims().Put(key, pvc), tx.Volumes().Put(volume.Name, volume))
-	}))
-}
-
-// recording marks an error as one of the store.
-func recording(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", errStore, err)
 }

@@ -59,7 +59,7 @@ func (m *Manager) modify(ctx context.Context, found bound) (pause time.Duration,
 // attempt that may still be running. After an error, pause is the time until the next
 // attempt if that is not the ordinary one.
 func (m *Manager) applyClass(ctx context.Context, found bound, name string, start bool) (pause time.Duration, err error) {
-	class, err := m.attributesClass(name)
+	class, err := m.attributesClassOf(name)
 	if err != nil {
 		return 0, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// volumeToMount is one volume that a pod needs, with what its driver is called with.
+// volumeToMount is one volume that a pod needs, with the arguments for its driver.
 type volumeToMount struct {
 	label      string
 	pod        *corev1.Pod
@@ -24,11 +24,12 @@ type volumeToMount struct {
 	target     string
 	readOnly   bool
 	modes      []corev1.PersistentVolumeAccessMode
-	// claim and volume are what a claim has; "" and nil for an inline volume.
+	// claim is the key of the claim, and volume its PersistentVolume; "" and nil for an
+	// inline volume.
 	claim   string
 	volume  *corev1.PersistentVolume
 	secrets secretRefs
-	// selinux is the label that the volume is mounted with.
+	// selinux is the label with which the volume is mounted.
 	selinux string
 }
 
@@ -44,19 +45,21 @@ func (toMount volumeToMount) subject() subject {
 	return subject{label: toMount.label, about: about, driver: toMount.use.Driver, handle: toMount.use.Handle}
 }
 
-// mount attaches, stages and publishes a volume as far as that is not done yet.
-// For one that is mounted it calls no driver.
+// mount attaches, stages and publishes a volume, without the steps that are done. It
+// does not call the driver for a volume that is mounted.
 func (m *Manager) mount(ctx context.Context, toMount volumeToMount) error {
 	unlock, err := m.lock(ctx, "volume "+toMount.use.Name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	object, err := m.csiDriver(toMount.use.Driver)
+	object, err := m.driverOf(toMount.use.Driver)
 	if err != nil {
 		return err
 	}
-	if toMount.selinux, err = m.selinuxLabel(object, toMount.pod, toMount.volumeName, toMount.use.Inline, toMount.use.Block); err != nil {
+	use := toMount.use
+	toMount.selinux, err = m.selinuxLabel(object, toMount.pod, toMount.volumeName, use.Inline, use.Block)
+	if err != nil {
 		return err
 	}
 	inPlace, err := m.resume(ctx, toMount)
@@ -93,15 +96,16 @@ func (m *Manager) awaitDriver(ctx context.Context, toMount volumeToMount) error 
 		return err
 	}
 	toMount.use.Label = toMount.label
-	if toMount.use.Attach == store.PhaseNone || toMount.use.NodeID == "" { // or it would be detached from another node than it was attached to
+	// An attached volume keeps its node ID, or it would be detached from another node.
+	if toMount.use.Attach == store.PhaseNone || toMount.use.NodeID == "" {
 		toMount.use.NodeID = driver.Node.ID
 	}
 	toMount.claimTarget()
 	return m.reserve(toMount, driver)
 }
 
-// claimTarget enters the pod in the record that the first step writes, so that
-// every later step for the pod is found and undone when the pod goes.
+// claimTarget enters the pod in the record that the first step writes, so that every
+// later step for the pod is found and undone when the pod is deleted.
 func (toMount volumeToMount) claimTarget() {
 	if toMount.use.Targets == nil {
 		toMount.use.Targets = map[string]store.Target{}
@@ -110,7 +114,8 @@ func (toMount volumeToMount) claimTarget() {
 		return
 	}
 	toMount.use.Targets[toMount.target] = store.Target{
-		PodUID: toMount.pod.UID, Pod: store.Key(toMount.pod.Namespace, toMount.pod.Name), VolumeName: toMount.volumeName, ReadOnly: toMount.readOnly,
+		PodUID: toMount.pod.UID, Pod: store.Key(toMount.pod.Namespace, toMount.pod.Name),
+		VolumeName: toMount.volumeName, ReadOnly: toMount.readOnly,
 	}
 }
 
@@ -118,7 +123,7 @@ func (toMount volumeToMount) claimTarget() {
 // reports whether the volume is mounted for the pod. A use of an earlier boot
 // that Adopt has not reset is undone first.
 func (m *Manager) resume(ctx context.Context, toMount volumeToMount) (inPlace bool, err error) {
-	known, err := m.use(toMount.use.Name)
+	known, err := m.useNamed(toMount.use.Name)
 	if err != nil || known == nil {
 		return false, err
 	}
@@ -138,13 +143,15 @@ func (m *Manager) resume(ctx context.Context, toMount volumeToMount) (inPlace bo
 		return false, fmt.Errorf("%s: %w: %w", toMount.label, errLocal, err)
 	}
 	if !there {
-		m.recordEventf(toMount.podRef(), true, "VolumeNotMounted", "%s: it is not mounted any more at %s; it is published again", toMount.label, toMount.target)
+		m.recordEventf(toMount.podRef(), true, "VolumeNotMounted",
+			"%s: it is not mounted any more at %s; it is published again", toMount.label, toMount.target)
 	}
 	return there, nil
 }
 
-// orFailure turns a wait for pods that are gone into a failure, which is retried:
-// their volumes are still being undone, and no change of an object follows that.
+// orFailure turns a wait for pods that do not exist any more into a failure, which is
+// retried: their volumes are still being unmounted, and no change of an object reports
+// the end of that.
 func (m *Manager) orFailure(err error) error {
 	var waits *Waiting
 	if !errors.As(err, &waits) {
@@ -174,21 +181,15 @@ func mayShare(known *store.VolumeUse, toMount volumeToMount) error {
 			continue
 		}
 		if slices.Equal(toMount.modes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}) {
-			return waitingFor("Pod", target.Pod, "%s: its access mode is ReadWriteOncePod, and pod %s uses it", toMount.label, target.Pod)
+			return waitingFor("Pod", target.Pod,
+				"%s: its access mode is ReadWriteOncePod, and pod %s uses it", toMount.label, target.Pod)
 		}
 		if known.Block != toMount.use.Block {
-			return waitingFor("Pod", target.Pod, "%s: pod %s uses the volume in another volumeMode", toMount.label, target.Pod)
+			return waitingFor("Pod", target.Pod,
+				"%s: pod %s uses the volume in another volumeMode", toMount.label, target.Pod)
 		}
 	}
 	return checkLabel(known, toMount)
-}
-
-func (m *Manager) use(name string) (use *store.VolumeUse, err error) {
-	err = m.view(func(tx *store.Tx) error {
-		use, err = tx.Uses().Get(name)
-		return err
-	})
-	return use, err
 }
 
 // nodeCapability is the capability of the node calls for a volume of a pod.
@@ -238,5 +239,7 @@ func (m *Manager) transition(use *store.VolumeUse, name string, call claim.Call,
 }
 
 func (m *Manager) recordEventf(about journal.Ref, warning bool, reason, format string, arguments ...any) {
-	m.options.Record(journal.Notice{About: about, Warning: warning, Reason: reason, Message: fmt.Sprintf(format, arguments...)})
+	m.options.Record(journal.Notice{
+		About: about, Warning: warning, Reason: reason, Message: fmt.Sprintf(format, arguments...),
+	})
 }

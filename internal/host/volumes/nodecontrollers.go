@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// NodeControllers do what no pod does for its own volumes: they remove what
-// is left of pods that are gone, grow filesystems while they are mounted, and
-// publish volumes again whose drivers ask for it.
+// NodeControllers process volumes apart from the controller of pods: they unmount the
+// volumes of pods that do not exist any more, grow mounted filesystems, and publish
+// volumes again whose drivers ask for it.
 func (m *Manager) NodeControllers() []reconcile.Controller {
 	return []reconcile.Controller{m.leftoverController(), m.growthController(), m.republishController()}
 }
@@ -52,7 +52,7 @@ func (m *Manager) leftoverController() reconcile.Controller {
 	}
 }
 
-// leftoverKeys lists what is in use for pods that are not there.
+// leftoverKeys lists the uses of pods that do not exist.
 func leftoverKeys(tx *store.Tx) ([]string, error) {
 	alive, err := podsByUID(tx)
 	if err != nil {
@@ -82,8 +82,8 @@ func podsByUID(tx *store.Tx) (map[types.UID]*corev1.Pod, error) {
 	return alive, err
 }
 
-// undoGone unmounts what a pod had that is not there any more. While the pod
-// controller still ends its processes, it is left to that.
+// undoGone unmounts the volumes of a pod that does not exist any more. As long as the pod
+// controller ends the pod's processes, that controller does it.
 func (m *Manager) undoGone(ctx context.Context, uid types.UID) error {
 	var alive map[types.UID]*corev1.Pod
 	err := m.view(func(tx *store.Tx) (err error) {

@@ -21,21 +21,23 @@ const (
 	groupDirectoryMode = 0o110
 )
 
-// setOwnership changes the group of the volume's files to the pod's fsGroup, if that is the
-// host's duty and not the driver's.
+// setOwnership changes the group of the volume's files to the pod's fsGroup, unless the
+// driver does that.
 func (m *Manager) setOwnership(ctx context.Context, toMount volumeToMount) error {
 	security := toMount.pod.Spec.SecurityContext
 	if security == nil || security.FSGroup == nil || toMount.use.Block || toMount.readOnly {
 		return nil
 	}
-	object, err := m.csiDriver(toMount.use.Driver)
+	object, err := m.driverOf(toMount.use.Driver)
 	if err != nil {
 		return err
 	}
 	policy := claim.FSGroupPolicy(object)
 	if !claim.AppliesFSGroup(policy, toMount.use.FSType, toMount.use.Modes, toMount.use.Inline) {
 		if policy == storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy && toMount.use.FSType == "" {
-			m.recordEventf(toMount.podRef(), false, "FSGroupNotApplied", "volume %q: its files are not given to group %d: neither its class (parameter csi.storage.k8s.io/fstype) names a filesystem nor says the CSIDriver object of %s fsGroupPolicy: File",
+			m.recordEventf(toMount.podRef(), false, "FSGroupNotApplied",
+				"volume %q: its files are not given to group %d: neither its class (parameter csi.storage.k8s.io/fstype) "+
+					"names a filesystem nor says the CSIDriver object of %s fsGroupPolicy: File",
 				toMount.volumeName, *security.FSGroup, toMount.use.Driver)
 		}
 		return nil
@@ -51,7 +53,8 @@ func (m *Manager) setOwnership(ctx context.Context, toMount volumeToMount) error
 	onMismatch := security.FSGroupChangePolicy != nil && *security.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
 	slow := progress{report: func(files int) {
 		m.recordEventf(toMount.podRef(), true, "VolumePermissionChangeInProgress",
-			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only", toMount.volumeName, *security.FSGroup, files)
+			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only",
+			toMount.volumeName, *security.FSGroup, files)
 	}, next: time.Now().Add(firstProgress)}
 	return m.stepOf(ctx, toMount.subject(), StepOwnership, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		return "", setGroup(ctx, toMount.target, int(*security.FSGroup), onMismatch, slow.file)
@@ -64,8 +67,8 @@ const (
 	nextProgress  = time.Minute
 )
 
-// progress reports a slow walk. The walk itself checks the time: one
-// that hangs has no progress to report.
+// progress reports a slow walk. The walk itself checks the time: a hung walk makes no
+// progress.
 type progress struct {
 	report func(files int)
 	next   time.Time
@@ -80,9 +83,9 @@ func (p *progress) file() {
 	}
 }
 
-// setGroup walks by descriptors that cannot leave the volume: another pod may
-// write to it at this moment. With onMismatch it does nothing when the root
-// directory has the group and mode already.
+// setGroup walks by descriptors that cannot leave the volume: another pod may write to it
+// at this moment. With onMismatch, it does nothing if the root directory has the group
+// and mode.
 func setGroup(ctx context.Context, path string, group int, onMismatch bool, file func()) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {

@@ -116,7 +116,8 @@ func (m *Manager) resolveClaim(pod *corev1.Pod, volume *corev1.Volume, name stri
 	found, err := m.boundClaim(key)
 	switch {
 	case errors.Is(err, ErrNoClaim):
-		return volumeToMount{}, &Waiting{On: []journal.Ref{{Kind: "PersistentVolumeClaim", Key: key}}, text: err.Error(), causes: []error{err}}
+		on := []journal.Ref{{Kind: "PersistentVolumeClaim", Key: key}}
+		return volumeToMount{}, &Waiting{On: on, text: err.Error(), causes: []error{err}}
 	case err != nil:
 		return volumeToMount{}, err
 	}
@@ -125,15 +126,17 @@ func (m *Manager) resolveClaim(pod *corev1.Pod, volume *corev1.Volume, name stri
 		return volumeToMount{}, err
 	}
 	return volumeToMount{
-		label: claimLabel(key), pod: pod, use: use, readOnly: everywhereReadOnly(pod, name), modes: found.volume.Spec.AccessModes,
-		target: m.target(pod.UID, use), volumeName: volume.Name,
+		label: claimLabel(key), pod: pod, use: use, target: m.target(pod.UID, use), volumeName: volume.Name,
+		readOnly: everywhereReadOnly(pod, name), modes: found.volume.Spec.AccessModes,
 		claim: key, volume: found.volume, secrets: secretsOf(found.volume.Spec.CSI),
 	}, nil
 }
 
-// claimUse checks whether a pod may use a claim, and is the use of its volume.
-// A pod that has the volume keeps it, also when the claim is being deleted.
-func (m *Manager) claimUse(pod *corev1.Pod, volume *corev1.Volume, key string, found bound) (*store.VolumeUse, error) {
+// claimUse checks whether a pod may use a claim, and returns the use of its volume. A pod
+// that has the volume keeps it when the claim is being deleted.
+func (m *Manager) claimUse(
+	pod *corev1.Pod, volume *corev1.Volume, key string, found bound,
+) (*store.VolumeUse, error) {
 	pvc, pv := found.claim, found.volume
 	if volume.Ephemeral != nil && !claim.OwnsEphemeralClaim(pod, pvc) {
 		return nil, fmt.Errorf("%s was not made for this pod: delete it, or rename the pod or the volume", claim.Describe(pvc))
@@ -142,7 +145,8 @@ func (m *Manager) claimUse(pod *corev1.Pod, volume *corev1.Volume, key string, f
 		return nil, waitingFor("PersistentVolumeClaim", key, "%s has no volume", claim.Describe(pvc))
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil && ref.UID != "" && ref.UID != pvc.UID {
-		return nil, waitingFor("PersistentVolumeClaim", key, "%s: PersistentVolume %s belongs to another claim of that name", claim.Describe(pvc), pv.Name)
+		return nil, waitingFor("PersistentVolumeClaim", key,
+			"%s: PersistentVolume %s belongs to another claim of that name", claim.Describe(pvc), pv.Name)
 	}
 	use := newUse(pv)
 	if err := fitsMode(pod, volume.Name, use.Block); err != nil {
@@ -151,7 +155,7 @@ func (m *Manager) claimUse(pod *corev1.Pod, volume *corev1.Volume, key string, f
 	if pvc.DeletionTimestamp == nil {
 		return use, nil
 	}
-	known, err := m.use(use.Name)
+	known, err := m.useNamed(use.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -161,31 +165,35 @@ func (m *Manager) claimUse(pod *corev1.Pod, volume *corev1.Volume, key string, f
 	return use, nil
 }
 
-// fitsMode refuses a directory where the claim gives a device, and the other way
-// round.
+// fitsMode returns an error if a container uses a device as a directory, or a directory
+// as a device.
 func fitsMode(pod *corev1.Pod, volume string, block bool) error {
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		mounts := slices.ContainsFunc(container.VolumeMounts, func(v corev1.VolumeMount) bool { return v.Name == volume })
 		devices := slices.ContainsFunc(container.VolumeDevices, func(v corev1.VolumeDevice) bool { return v.Name == volume })
 		switch {
 		case block && mounts:
-			return fmt.Errorf("%w: container %s has it in volumeMounts, and its claim has volumeMode Block: use volumeDevices", errLocal, container.Name)
+			return fmt.Errorf("%w: container %s has it in volumeMounts, and its claim has volumeMode Block: use volumeDevices",
+				errLocal, container.Name)
 		case !block && devices:
-			return fmt.Errorf("%w: container %s has it in volumeDevices, and its claim has volumeMode Filesystem: use volumeMounts", errLocal, container.Name)
+			return fmt.Errorf("%w: container %s has it in volumeDevices, and its claim has volumeMode Filesystem: use volumeMounts",
+				errLocal, container.Name)
 		}
 	}
 	return nil
 }
 
-// everywhereReadOnly reports whether a pod that names a claim in several volumes
-// wants it read-only in all of them: they are one mount.
+// everywhereReadOnly reports whether all volumes of a pod that name a claim are
+// read-only: they share one mount.
 func everywhereReadOnly(pod *corev1.Pod, name string) bool {
 	readOnly := true
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
 		switch {
-		case volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == name && isUsed(pod, volume.Name):
-			readOnly = readOnly && volume.PersistentVolumeClaim.ReadOnly
+		case volume.PersistentVolumeClaim != nil:
+			if volume.PersistentVolumeClaim.ClaimName == name && isUsed(pod, volume.Name) {
+				readOnly = readOnly && volume.PersistentVolumeClaim.ReadOnly
+			}
 		case volume.Ephemeral != nil && claim.EphemeralClaimName(pod.Name, volume.Name) == name:
 			readOnly = false
 		}
@@ -225,7 +233,7 @@ func fsType(named *string) string {
 	return *named
 }
 
-// target is where a use is published for a pod.
+// target is the path at which a volume is published for a pod.
 func (m *Manager) target(pod types.UID, use *store.VolumeUse) string {
 	if use.Block {
 		return m.options.Paths.BlockPublish(use.SpecName, pod)
@@ -245,9 +253,8 @@ func (m *Manager) makeEmptyDir(pod *corev1.Pod, volume *corev1.Volume) (Mounted,
 	return Mounted{Path: path}, nil
 }
 
-// UnmountPod takes a pod's volumes away, all at once, and removes what the host
-// made for the pod. What cannot be undone now stays recorded, for the next call
-// or the next start.
+// UnmountPod unmounts a pod's volumes in parallel and removes the pod's directory. Steps
+// that cannot be undone now stay recorded, for the next call or the next start.
 func (m *Manager) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	m = m.as(ctx)
 	if err := m.unmountFor(ctx, pod.UID); err != nil {
@@ -256,7 +263,7 @@ func (m *Manager) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	return m.removePodDirectory(pod.UID)
 }
 
-// unmountFor undoes every use that a pod has, or was the last to have.
+// unmountFor undoes the uses of a pod, and those of which it was the last user.
 func (m *Manager) unmountFor(ctx context.Context, uid types.UID) error {
 	var uses []*store.VolumeUse
 	err := m.view(func(tx *store.Tx) (err error) {

@@ -2,23 +2,22 @@ package volumes
 
 import (
 	"fmt"
-	"slices"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// source finds what a claim's volume is made of, and what must be kept
-// meanwhile, as resource/key.
-func (m *Manager) source(pvc *corev1.PersistentVolumeClaim, driver string) (claim.Source, string, error) {
-	reference, err := claim.SourceOf(pvc)
-	if err != nil || reference.Kind == claim.SourceNone {
-		return claim.Source{}, "", err
+// source finds the snapshot or claim from which a claim's volume is created, and the key
+// of that object, as resource/key.
+func (m *Manager) source(
+	pvc *corev1.PersistentVolumeClaim, reference claim.SourceRef, driver string,
+) (claim.Source, string, error) {
+	if reference.Kind == claim.SourceNone {
+		return claim.Source{}, "", nil
 	}
 	key := store.Key(pvc.Namespace, reference.Name)
 	if reference.Kind == claim.SourceSnapshot {
@@ -72,63 +71,8 @@ func (m *Manager) sourceSnapshot(pvc *corev1.PersistentVolumeClaim, key, driver 
 		return claim.Source{}, waitFor(dependencies(dependency(snapshotResource, key)), "", "%w", err)
 	}
 	if err := lifecycle.CheckContent(pvc, snapshot, content, driver, false); err != nil {
-		return claim.Source{}, waitFor(dependencies(dependency(contentResource, lifecycle.BoundContent(snapshot))), "", "%w", err)
+		on := dependencies(dependency(contentResource, lifecycle.BoundContent(snapshot)))
+		return claim.Source{}, waitFor(on, "", "%w", err)
 	}
 	return claim.Source{SnapshotHandle: *content.Status.SnapshotHandle}, nil
-}
-
-// keepSource puts the finalizer on a source that is about to be copied.
-func keepSource(tx *store.Tx, source string) error {
-	return withSource(tx, source, func(object metav1.Object, finalizer string) error {
-		if object == nil || object.GetDeletionTimestamp() != nil {
-			return fmt.Errorf("the source, %s, is being deleted or gone", source)
-		}
-		if !slices.Contains(object.GetFinalizers(), finalizer) {
-			object.SetFinalizers(append(object.GetFinalizers(), finalizer))
-		}
-		return nil
-	})
-}
-
-// releaseSource takes it off when nothing is made of the source any more.
-func releaseSource(tx *store.Tx, source string) error {
-	records, err := tx.Provisionings().All()
-	if err != nil || slices.ContainsFunc(records, func(r *store.Provisioning) bool { return r.Source == source }) {
-		return err
-	}
-	return withSource(tx, source, func(object metav1.Object, finalizer string) error {
-		if object != nil {
-			object.SetFinalizers(slices.DeleteFunc(object.GetFinalizers(), func(f string) bool { return f == finalizer }))
-		}
-		return nil
-	})
-}
-
-// withSource changes a source. The object is nil if it is gone.
-func withSource(tx *store.Tx, source string, change func(object metav1.Object, finalizer string) error) error {
-	resource, key, _ := splitKey(source)
-	if resource == snapshotResource {
-		snapshot, err := tx.Snapshots().Get(key)
-		switch {
-		case err != nil:
-			return err
-		case snapshot == nil:
-			return change(nil, lifecycle.RestoreFinalizer)
-		}
-		if err := change(snapshot, lifecycle.RestoreFinalizer); err != nil {
-			return err
-		}
-		return tx.Snapshots().Put(key, snapshot)
-	}
-	pvc, err := tx.Claims().Get(key)
-	switch {
-	case err != nil:
-		return err
-	case pvc == nil:
-		return change(nil, lifecycle.CloneFinalizer)
-	}
-	if err := change(pvc, lifecycle.CloneFinalizer); err != nil {
-		return err
-	}
-	return tx.Claims().Put(key, pvc)
 }

@@ -56,7 +56,8 @@ func (m *Manager) stage(ctx context.Context, toMount volumeToMount) error {
 	if use.Stage == store.PhaseNone {
 		use.StagingPath = m.staging(use)
 		if isMounted(use.StagingPath) {
-			return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the staging path %s: unmount it", toMount.label, errLocal, use.StagingPath)
+			return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the staging path %s: unmount it",
+				toMount.label, errLocal, use.StagingPath)
 		}
 	}
 	return m.stepOf(ctx, toMount.subject(), StepStage, onward(claim.CallNode), func(ctx context.Context) (string, error) {
@@ -64,7 +65,7 @@ func (m *Manager) stage(ctx context.Context, toMount volumeToMount) error {
 	})
 }
 
-// staging is where a volume is staged.
+// staging is the path at which a volume is staged.
 func (m *Manager) staging(use *store.VolumeUse) string {
 	if use.Block {
 		return m.options.Paths.BlockStaging(use.SpecName)
@@ -115,7 +116,8 @@ func (m *Manager) publish(ctx context.Context, toMount volumeToMount) error {
 	use := toMount.use
 	target := use.Targets[toMount.target]
 	if target.Phase == store.PhaseNone && !use.Block && isMounted(toMount.target) {
-		return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the target path %s: unmount it", toMount.label, errLocal, toMount.target)
+		return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the target path %s: unmount it",
+			toMount.label, errLocal, toMount.target)
 	}
 	err := m.stepOf(ctx, toMount.subject(), StepPublish, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		request, err := m.publishRequest(ctx, toMount)

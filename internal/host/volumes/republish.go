@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
@@ -71,7 +70,8 @@ func requiresRepublish(object *storagev1.CSIDriver) bool {
 	return object != nil && object.Spec.RequiresRepublish != nil && *object.Spec.RequiresRepublish
 }
 
-// toRepublish lists a driver's mounted volumes, if it says requiresRepublish.
+// toRepublish lists a driver's mounted volumes, if its CSIDriver object has
+// requiresRepublish.
 func (m *Manager) toRepublish(driver string) (all []republished, err error) {
 	err = m.view(func(tx *store.Tx) error {
 		object, err := tx.Drivers().Get(driver)
@@ -91,8 +91,8 @@ func (m *Manager) toRepublish(driver string) (all []republished, err error) {
 	return all, err
 }
 
-// nextRepublish is when republish has something to do for a driver; ok is false
-// while no mounted volume needs it.
+// nextRepublish is the time of the next republish for a driver; ok is false while no
+// mounted volume needs it.
 func (m *Manager) nextRepublish(driver string) (next time.Time, ok bool, err error) {
 	all, err := m.toRepublish(driver)
 	for _, one := range all {
@@ -104,8 +104,8 @@ func (m *Manager) nextRepublish(driver string) (next time.Time, ok bool, err err
 }
 
 // republish calls NodePublishVolume again for the volumes of a driver that are
-// due. Whatever it answers, the volume stays mounted: a container uses it. One
-// that failed stays due.
+// due. Even after a failure, the volume stays mounted: a container uses it. It stays
+// due.
 func (m *Manager) republish(ctx context.Context, driver string) error {
 	all, err := m.toRepublish(driver)
 	if err != nil {
@@ -125,7 +125,7 @@ func (m *Manager) republishOne(ctx context.Context, one republished) error {
 		return err
 	}
 	defer unlock()
-	use, err := m.use(one.use)
+	use, err := m.useNamed(one.use)
 	if err != nil || use == nil || use.Targets[one.path].Phase != store.PhaseDone {
 		return err
 	}
@@ -141,7 +141,8 @@ func (m *Manager) republishOne(ctx context.Context, one republished) error {
 		if errors.Is(err, plugins.ErrNotRegistered) {
 			return err
 		}
-		m.recordEventf(toMount.podRef(), true, "FailedMount", "volume %q: it stays mounted, but its driver could not publish it again: %v", toMount.volumeName, err)
+		m.recordEventf(toMount.podRef(), true, "FailedMount",
+			"volume %q: it stays mounted, but its driver could not publish it again: %v", toMount.volumeName, err)
 		return fmt.Errorf("%s: publish again: %w", toMount.label, err)
 	}
 	m.node.due.done(one.path)
@@ -151,11 +152,7 @@ func (m *Manager) republishOne(ctx context.Context, one republished) error {
 // resolvePublished resolves the volume of a published target again; nil if its pod
 // is going.
 func (m *Manager) resolvePublished(use *store.VolumeUse, one republished) (*volumeToMount, error) {
-	var pod *corev1.Pod
-	err := m.view(func(tx *store.Tx) (err error) {
-		pod, err = tx.Pods().Get(one.target.Pod)
-		return err
-	})
+	pod, err := m.podNamed(one.target.Pod)
 	if err != nil || pod == nil || pod.UID != one.target.PodUID || pod.DeletionTimestamp != nil {
 		return nil, err
 	}
@@ -180,7 +177,7 @@ func (m *Manager) callAgain(ctx context.Context, toMount volumeToMount) error {
 	return m.callPublish(ctx, toMount, request)
 }
 
-// republishers are the drivers that say requiresRepublish.
+// republishers are the drivers whose CSIDriver objects have requiresRepublish.
 type republishers struct {
 	mu    sync.Mutex
 	names map[string]bool
@@ -203,8 +200,8 @@ func (r *republishers) all() []string {
 	return slices.Sorted(maps.Keys(r.names))
 }
 
-// republishController has a key for each driver that asks for it, and so a timer
-// while volumes of that are mounted: one that hangs delays no other's.
+// republishController has a key for each driver that asks for it, so that a hung driver
+// delays no other.
 func (m *Manager) republishController() reconcile.Controller {
 	return reconcile.Controller{
 		Name:      "volumes that are published again",

@@ -25,16 +25,19 @@ const (
 	selinuxType = "container_file_t"
 )
 
-// selinuxLabel is the label that a volume is mounted with for a pod, "" for
-// none: the machine has no SELinux, the driver did not say that each of its
-// volumes is a mount of its own, the pod requests that its files are relabelled one by one,
-// or it names no level. Containers of one volume must agree.
-func (m *Manager) selinuxLabel(driver *storagev1.CSIDriver, pod *corev1.Pod, volume string, inline, block bool) (string, error) {
-	if inline || block || driver == nil || driver.Spec.SELinuxMount == nil || !*driver.Spec.SELinuxMount || !m.node.labels() {
+// selinuxLabel returns the label with which a volume is mounted for a pod. It is "" on a
+// machine without SELinux, for a driver without seLinuxMount, and for a pod that names no
+// level or asks for its files to be relabelled. Containers of one volume must agree.
+func (m *Manager) selinuxLabel(
+	driver *storagev1.CSIDriver, pod *corev1.Pod, volume string, inline, block bool,
+) (string, error) {
+	mounts := driver != nil && driver.Spec.SELinuxMount != nil && *driver.Spec.SELinuxMount
+	if inline || block || !mounts || !m.node.labels() {
 		return "", nil
 	}
 	security := pod.Spec.SecurityContext
-	if security != nil && security.SELinuxChangePolicy != nil && *security.SELinuxChangePolicy == corev1.SELinuxChangePolicyRecursive {
+	if security != nil && security.SELinuxChangePolicy != nil &&
+		*security.SELinuxChangePolicy == corev1.SELinuxChangePolicyRecursive {
 		return "", nil
 	}
 	label, first := "", true
@@ -44,8 +47,9 @@ func (m *Manager) selinuxLabel(driver *storagev1.CSIDriver, pod *corev1.Pod, vol
 		}
 		own := fileLabel(security, container.SecurityContext)
 		if !first && own != label {
-			return "", fmt.Errorf("volume %q: container %s wants SELinux label %q, another container %q: a volume is mounted with one label; give them one, or set the pod's spec.securityContext.seLinuxChangePolicy to Recursive",
-				volume, container.Name, own, label)
+			return "", fmt.Errorf("volume %q: container %s wants SELinux label %q, another container %q: "+
+				"a volume is mounted with one label; give them one, or set the pod's "+
+				"spec.securityContext.seLinuxChangePolicy to Recursive", volume, container.Name, own, label)
 		}
 		label, first = own, false
 	}
@@ -70,7 +74,7 @@ func fileLabel(pod *corev1.PodSecurityContext, container *corev1.SecurityContext
 	return user + ":" + selinuxRole + ":" + selinuxType + ":" + options.Level
 }
 
-// withLabel adds the mount option to the flags; what is there is not changed.
+// withLabel returns a copy of the flags with the mount option.
 func withLabel(flags []string, label string) []string {
 	if label == "" {
 		return flags
@@ -78,12 +82,12 @@ func withLabel(flags []string, label string) []string {
 	return append(slices.Clone(flags), fmt.Sprintf("context=%q", label))
 }
 
-// checkLabel refuses a second pod that wants another label than the one a volume
-// is mounted with.
+// checkLabel returns an error if a volume is mounted for another pod with another label.
 func checkLabel(use *store.VolumeUse, toMount volumeToMount) error {
 	for _, target := range use.Targets {
 		if target.PodUID != toMount.pod.UID && target.Phase != store.PhaseNone && target.SELinuxLabel != toMount.selinux {
-			return waitingFor("Pod", target.Pod, "%s: pod %s has it mounted with SELinux label %q, this pod wants %q: waiting for that pod to end",
+			return waitingFor("Pod", target.Pod,
+				"%s: pod %s has it mounted with SELinux label %q, this pod wants %q: waiting for that pod to end",
 				toMount.label, target.Pod, target.SELinuxLabel, toMount.selinux)
 		}
 	}

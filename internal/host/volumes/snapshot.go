@@ -41,16 +41,16 @@ const (
 	reasonSnapshotPending  = "SnapshotDeletePending"
 )
 
-// defaultSnapshotClass, "true" on a VolumeSnapshotClass, makes it the one of
-// snapshots that name none, for volumes of its driver.
+// defaultSnapshotClass, "true", makes a VolumeSnapshotClass the default of snapshots that
+// name none, for volumes of its driver.
 const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 
 func snapshotAbout(snapshot *snapshotv1.VolumeSnapshot) journal.Ref {
 	return journal.Ref{Kind: "VolumeSnapshot", Key: store.KeyOf(snapshot), UID: string(snapshot.UID)}
 }
 
-// syncSnapshot brings one VolumeSnapshot a step on. It calls no driver: that
-// its content does.
+// syncSnapshot brings one VolumeSnapshot closer to its desired state. The controller of
+// contents calls the driver.
 func (m *Manager) syncSnapshot(_ context.Context, key string) (time.Duration, error) {
 	snapshot, err := m.snapshotOf(key)
 	if err != nil || snapshot == nil {
@@ -66,24 +66,8 @@ func (m *Manager) syncSnapshot(_ context.Context, key string) (time.Duration, er
 	return 0, m.releaseSnapshotSource(snapshot)
 }
 
-func (m *Manager) snapshotOf(key string) (snapshot *snapshotv1.VolumeSnapshot, err error) {
-	err = m.view(func(tx *store.Tx) error {
-		snapshot, err = tx.Snapshots().Get(key)
-		return err
-	})
-	return snapshot, err
-}
-
-func (m *Manager) contentOf(name string) (content *snapshotv1.VolumeSnapshotContent, err error) {
-	err = m.view(func(tx *store.Tx) error {
-		content, err = tx.SnapshotContents().Get(name)
-		return err
-	})
-	return content, err
-}
-
-// contentName is the content of a snapshot: the one it names, or the one that
-// is made for it.
+// contentName is the name of a snapshot's content: the one it names, or the one that is
+// created for it.
 func contentName(snapshot *snapshotv1.VolumeSnapshot) string {
 	if named := snapshot.Spec.Source.VolumeSnapshotContentName; named != nil {
 		return *named
@@ -91,11 +75,12 @@ func contentName(snapshot *snapshotv1.VolumeSnapshot) string {
 	return "snapcontent-" + string(snapshot.UID)
 }
 
-// followContent finds or makes the content, and copies what it says.
+// followContent finds or creates the content, and copies its status.
 func (m *Manager) followContent(snapshot *snapshotv1.VolumeSnapshot) error {
 	source := snapshot.Spec.Source
 	if (source.PersistentVolumeClaimName == nil) == (source.VolumeSnapshotContentName == nil) {
-		return waitFor(nil, reasonSnapshotInvalid, "spec.source: exactly one of persistentVolumeClaimName and volumeSnapshotContentName is needed")
+		return waitFor(nil, reasonSnapshotInvalid,
+			"spec.source: exactly one of persistentVolumeClaimName and volumeSnapshotContentName is needed")
 	}
 	content, err := m.contentOf(contentName(snapshot))
 	switch {
@@ -129,8 +114,10 @@ func (m *Manager) bindContent(snapshot *snapshotv1.VolumeSnapshot, content *snap
 	reference := content.Spec.VolumeSnapshotRef
 	switch {
 	case content.Spec.Source.SnapshotHandle == nil:
-		return waitFor(on, reasonContentMismatch, "VolumeSnapshotContent %q was made from a volume, not for a snapshot that existed", content.Name)
-	case reference.Namespace != snapshot.Namespace || reference.Name != snapshot.Name || reference.UID != "" && reference.UID != snapshot.UID:
+		return waitFor(on, reasonContentMismatch,
+			"VolumeSnapshotContent %q was made from a volume, not for a snapshot that existed", content.Name)
+	case reference.Namespace != snapshot.Namespace || reference.Name != snapshot.Name,
+		reference.UID != "" && reference.UID != snapshot.UID:
 		return waitFor(on, reasonContentMisbound, "VolumeSnapshotContent %q names another VolumeSnapshot", content.Name)
 	case reference.UID == "":
 		err := m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
@@ -148,8 +135,8 @@ func (m *Manager) bindContent(snapshot *snapshotv1.VolumeSnapshot, content *snap
 	return m.copyStatus(snapshot)
 }
 
-// makeContent writes the content of a snapshot of a claim: from then on its
-// controller has the driver take it. The claim is kept meanwhile.
+// makeContent writes the content of a snapshot of a claim, whose controller then calls
+// the driver. A finalizer keeps the claim meanwhile.
 func (m *Manager) makeContent(snapshot *snapshotv1.VolumeSnapshot) error {
 	key := store.Key(snapshot.Namespace, *snapshot.Spec.Source.PersistentVolumeClaimName)
 	on := dependencies(dependency(claimResource, key))
@@ -164,7 +151,7 @@ func (m *Manager) makeContent(snapshot *snapshotv1.VolumeSnapshot) error {
 	case pvc.Status.Phase != corev1.ClaimBound:
 		return waitFor(on, reasonSnapshotSource, "the source, %s, has no volume yet", describeClaim(key))
 	}
-	pv, err := m.volume(pvc.Spec.VolumeName)
+	pv, err := m.volumeOf(pvc.Spec.VolumeName)
 	switch {
 	case err != nil:
 		return err
@@ -185,11 +172,14 @@ func (m *Manager) makeContent(snapshot *snapshotv1.VolumeSnapshot) error {
 	if err := m.addContent(snapshot, pvc, content); err != nil {
 		return err
 	}
-	m.recordEvent(snapshotAbout(snapshot), false, reasonCreatingSnapshot, fmt.Sprintf("Waiting for a snapshot %s to be created by the CSI driver.", store.KeyOf(snapshot)))
+	m.recordEvent(snapshotAbout(snapshot), false, reasonCreatingSnapshot,
+		fmt.Sprintf("Waiting for a snapshot %s to be created by the CSI driver.", store.KeyOf(snapshot)))
 	return m.hit("snapshot/begun")
 }
 
-func (m *Manager) addContent(snapshot *snapshotv1.VolumeSnapshot, pvc *corev1.PersistentVolumeClaim, content *snapshotv1.VolumeSnapshotContent) error {
+func (m *Manager) addContent(
+	snapshot *snapshotv1.VolumeSnapshot, pvc *corev1.PersistentVolumeClaim, content *snapshotv1.VolumeSnapshotContent,
+) error {
 	key := store.KeyOf(snapshot)
 	return m.update(func(tx *store.Tx) error {
 		current, err := tx.Snapshots().Get(key)
@@ -216,7 +206,9 @@ func (m *Manager) addContent(snapshot *snapshotv1.VolumeSnapshot, pvc *corev1.Pe
 }
 
 // snapshotClass is the class that a snapshot names, or the default one of the driver.
-func (m *Manager) snapshotClass(snapshot *snapshotv1.VolumeSnapshot, driver string) (class *snapshotv1.VolumeSnapshotClass, err error) {
+func (m *Manager) snapshotClass(
+	snapshot *snapshotv1.VolumeSnapshot, driver string,
+) (class *snapshotv1.VolumeSnapshotClass, err error) {
 	name := snapshot.Spec.VolumeSnapshotClassName
 	var defaults []*snapshotv1.VolumeSnapshotClass
 	err = m.view(func(tx *store.Tx) error {
@@ -239,16 +231,19 @@ func (m *Manager) snapshotClass(snapshot *snapshotv1.VolumeSnapshot, driver stri
 	case name != nil && *name != "" && class == nil:
 		return nil, waitFor(on, reasonSnapshotClass, "there is no VolumeSnapshotClass %q", *name)
 	case class == nil && len(defaults) != 1:
-		return nil, waitFor(on, reasonSnapshotDefault, "spec.volumeSnapshotClassName is missing, and %d VolumeSnapshotClasses are the default one for driver %s", len(defaults), driver)
+		return nil, waitFor(on, reasonSnapshotDefault,
+			"spec.volumeSnapshotClassName is missing, and %d VolumeSnapshotClasses are the default one for driver %s",
+			len(defaults), driver)
 	case class == nil:
 		class = defaults[0]
 	case class.Driver != driver:
-		return nil, waitFor(on, reasonSnapshotClass, "VolumeSnapshotClass %q is for driver %s; the volume is of driver %s", class.Name, class.Driver, driver)
+		return nil, waitFor(on, reasonSnapshotClass,
+			"VolumeSnapshotClass %q is for driver %s; the volume is of driver %s", class.Name, class.Driver, driver)
 	}
 	return class, nil
 }
 
-// copyStatus copies what the content says to the user's object.
+// copyStatus copies the content's status to the user's object.
 func (m *Manager) copyStatus(snapshot *snapshotv1.VolumeSnapshot) error {
 	var before, after *snapshotv1.VolumeSnapshotStatus
 	key := store.KeyOf(snapshot)
@@ -271,7 +266,8 @@ func (m *Manager) copyStatus(snapshot *snapshotv1.VolumeSnapshot) error {
 		return err
 	}
 	if after.CreationTime != nil && (before == nil || before.CreationTime == nil) {
-		m.recordEvent(snapshotAbout(snapshot), false, reasonSnapshotCreated, fmt.Sprintf("Snapshot %s was successfully created by the CSI driver.", key))
+		m.recordEvent(snapshotAbout(snapshot), false, reasonSnapshotCreated,
+			fmt.Sprintf("Snapshot %s was successfully created by the CSI driver.", key))
 	}
 	if ok(after.ReadyToUse) && (before == nil || !ok(before.ReadyToUse)) {
 		m.recordEvent(snapshotAbout(snapshot), false, reasonSnapshotReady, fmt.Sprintf("Snapshot %s is ready to use.", key))
@@ -310,7 +306,7 @@ func statusOf(old *snapshotv1.VolumeSnapshotStatus, content *snapshotv1.VolumeSn
 	return status
 }
 
-// showUnbound puts why a snapshot has no content into its status.
+// showUnbound writes to a snapshot's status why it has no content.
 func (m *Manager) showUnbound(snapshot *snapshotv1.VolumeSnapshot, problem error) error {
 	return m.editSnapshot(snapshot, func(current *snapshotv1.VolumeSnapshot) {
 		if current.Status == nil {
@@ -332,19 +328,8 @@ func problemOf(old *snapshotv1.VolumeSnapshotError, problem error) *snapshotv1.V
 	return &snapshotv1.VolumeSnapshotError{Message: &text, Time: &now}
 }
 
-func (m *Manager) editSnapshot(snapshot *snapshotv1.VolumeSnapshot, change func(*snapshotv1.VolumeSnapshot)) error {
-	key := store.KeyOf(snapshot)
-	return m.update(func(tx *store.Tx) error {
-		current, err := tx.Snapshots().Get(key)
-		if err != nil || current == nil || current.UID != snapshot.UID {
-			return err
-		}
-		change(current)
-		return tx.Snapshots().Put(key, current)
-	})
-}
-
-// releaseSnapshotSource removes the finalizer of the source claim when no snapshot of it is being taken.
+// releaseSnapshotSource removes the finalizer of the source claim when no snapshot of it
+// is being created.
 func (m *Manager) releaseSnapshotSource(snapshot *snapshotv1.VolumeSnapshot) error {
 	if snapshot.Spec.Source.PersistentVolumeClaimName == nil {
 		return nil
@@ -361,8 +346,8 @@ func (m *Manager) releaseSnapshotSource(snapshot *snapshotv1.VolumeSnapshot) err
 	return m.update(func(tx *store.Tx) error { return unprotectSource(tx, key, "") })
 }
 
-// unprotectSource removes the finalizer from a claim unless a snapshot needs it, other than
-// the one that is about to go.
+// unprotectSource removes the finalizer from a claim, unless a snapshot other than the
+// excepted one needs it.
 func unprotectSource(tx *store.Tx, key, except string) error {
 	snapshots, err := tx.Snapshots().All()
 	if err != nil {
@@ -377,17 +362,17 @@ func unprotectSource(tx *store.Tx, key, except string) error {
 	if err != nil || pvc == nil {
 		return err
 	}
-	letGo(pvc, sourceFinalizer)
+	unprotect(pvc, sourceFinalizer)
 	return tx.Claims().Put(key, pvc)
 }
 
-// endSnapshot brings a snapshot that is being deleted to its end: its content
-// first, if that is to go with it.
+// endSnapshot completes the deletion of a snapshot, after that of its content if the
+// policy is Delete.
 func (m *Manager) endSnapshot(snapshot *snapshotv1.VolumeSnapshot) error {
 	key := store.KeyOf(snapshot)
 	if slices.Contains(snapshot.Finalizers, lifecycle.RestoreFinalizer) {
-		who, err := m.copying(dependency(snapshotResource, key))
-		return errors.Join(err, waitFor(nil, "", "it is being restored for %s", who))
+		target, err := m.copying(dependency(snapshotResource, key))
+		return errors.Join(err, waitFor(nil, "", "it is being restored for %s", target))
 	}
 	if err := m.hit("snapshot-delete/intent"); err != nil {
 		return err
@@ -410,7 +395,9 @@ func (m *Manager) endSnapshot(snapshot *snapshotv1.VolumeSnapshot) error {
 	return waitFor(dependencies(dependency(contentResource, name)), "", "VolumeSnapshotContent %q is deleted first", name)
 }
 
-func (m *Manager) endContentOf(tx *store.Tx, snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent, gone *bool) error {
+func (m *Manager) endContentOf(
+	tx *store.Tx, snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent, gone *bool,
+) error {
 	if content.Annotations == nil {
 		content.Annotations = map[string]string{}
 	}
@@ -438,7 +425,7 @@ func (m *Manager) dropSnapshot(tx *store.Tx, snapshot *snapshotv1.VolumeSnapshot
 			return err
 		}
 	}
-	if !letGo(current, sourceProtection, contentProtection) {
+	if !unprotect(current, sourceProtection, contentProtection) {
 		return tx.Snapshots().Put(key, current)
 	}
 	return tx.Snapshots().Delete(key)

@@ -25,7 +25,7 @@ const (
 
 const reasonFailedDelete = "VolumeFailedDelete"
 
-// volumeFinalizers are on a PersistentVolume from its binding on.
+// volumeFinalizers are the finalizers of a bound PersistentVolume.
 func volumeFinalizers(policy corev1.PersistentVolumeReclaimPolicy) []string {
 	if policy == corev1.PersistentVolumeReclaimDelete {
 		return []string{volumeProtection, claim.ProvisionerFinalizer}
@@ -33,7 +33,7 @@ func volumeFinalizers(policy corev1.PersistentVolumeReclaimPolicy) []string {
 	return []string{volumeProtection}
 }
 
-// protect adds finalizers. An object that is being deleted gets no more.
+// protect adds finalizers, unless the object is being deleted.
 func protect(object metav1.Object, finalizers ...string) {
 	if object.GetDeletionTimestamp() != nil {
 		return
@@ -45,20 +45,21 @@ func protect(object metav1.Object, finalizers ...string) {
 	}
 }
 
-// letGo removes finalizers, and reports whether none remains.
-func letGo(object metav1.Object, finalizers ...string) (none bool) {
-	object.SetFinalizers(slices.DeleteFunc(object.GetFinalizers(), func(f string) bool { return slices.Contains(finalizers, f) }))
-	return len(object.GetFinalizers()) == 0
+// unprotect removes finalizers, and reports whether none remains.
+func unprotect(object metav1.Object, finalizers ...string) (none bool) {
+	others := slices.DeleteFunc(object.GetFinalizers(), func(f string) bool { return slices.Contains(finalizers, f) })
+	object.SetFinalizers(others)
+	return len(others) == 0
 }
 
 func volumeAbout(pv *corev1.PersistentVolume) journal.Ref {
 	return journal.Ref{Kind: "PersistentVolume", Key: pv.Name, UID: string(pv.UID)}
 }
 
-// syncVolume brings one PersistentVolume a step on: its phase, its reclaim
-// policy, its end.
+// syncVolume brings one PersistentVolume closer to its desired state: its phase, its
+// finalizers, its deletion.
 func (m *Manager) syncVolume(ctx context.Context, name string) (time.Duration, error) {
-	pv, err := m.volume(name)
+	pv, err := m.volumeOf(name)
 	if err != nil || pv == nil || pv.Spec.CSI == nil {
 		return 0, err
 	}
@@ -73,7 +74,7 @@ func (m *Manager) syncVolume(ctx context.Context, name string) (time.Duration, e
 	return 0, m.explain(volumeResource, volumeAbout(pv), reasonFailedDelete, err)
 }
 
-// phase is what a volume's phase ought to be, by its claim.
+// phase is the desired phase of a volume, by its claim.
 func (m *Manager) phase(pv *corev1.PersistentVolume) (corev1.PersistentVolumePhase, error) {
 	reference := pv.Spec.ClaimRef
 	if reference == nil || reference.UID == "" {
@@ -91,14 +92,13 @@ func (m *Manager) phase(pv *corev1.PersistentVolume) (corev1.PersistentVolumePha
 	case pv.Status.Phase == corev1.VolumeReleased:
 		return corev1.VolumeReleased, nil
 	case pv.Status.Phase == corev1.VolumeBound || pv.Status.Phase == corev1.VolumeFailed:
-		// A claim that ends writes Released in the same transaction (release). Where
-		// it is missing without that, the store was damaged or is an older copy, and
-		// reclaiming would delete data that is still in use.
+		// The removal of a claim writes Released in the same transaction (release). If
+		// the claim is missing without that, the store was damaged or is an older copy,
+		// and reclaiming would delete data that is still in use.
 		return corev1.VolumeFailed, nil
 	}
-	// A volume that was created outside this host and never bound here is not
-	// released by the absence of a claim of elsewhere: its data may be the only
-	// copy, and reclaiming it would delete them.
+	// A volume that was created outside this host and never bound by it may belong to a
+	// claim of another cluster. Reclaiming it could delete the only copy of the data.
 	return corev1.VolumeAvailable, nil
 }
 
@@ -109,31 +109,20 @@ const reasonClaimMissing = "ClaimMissing"
 func (m *Manager) enterPhase(pv *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) error {
 	reason, message := "", ""
 	if phase == corev1.VolumeFailed {
-		reason, message = reasonClaimMissing, fmt.Sprintf("%s is missing, and nothing says that it was deleted: the volume is kept; "+
-			"to use it again, delete this object, which leaves the driver's volume, and apply it and its claim anew", describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)))
+		reason, message = reasonClaimMissing, fmt.Sprintf(
+			"%s is missing, and nothing says that it was deleted: the volume is kept; to use it again, "+
+				"delete this object, which leaves the driver's volume, and apply it and its claim again", claimOf(pv))
 		m.once(volumeResource, volumeAbout(pv), true, reason, message)
 	}
-	return m.changeVolume(pv, func(current *corev1.PersistentVolume) {
+	return m.editVolume(pv, func(current *corev1.PersistentVolume) {
 		if current.ResourceVersion == pv.ResourceVersion {
 			current.Status.Phase, current.Status.Reason, current.Status.Message = phase, reason, message
 		}
 	})
 }
 
-// changeVolume changes a volume that still is the one that it was read as.
-func (m *Manager) changeVolume(pv *corev1.PersistentVolume, change func(*corev1.PersistentVolume)) error {
-	return m.update(func(tx *store.Tx) error {
-		current, err := tx.Volumes().Get(pv.Name)
-		if err != nil || current == nil || current.UID != pv.UID {
-			return err
-		}
-		change(current)
-		return tx.Volumes().Put(pv.Name, current)
-	})
-}
-
-// endVolume deletes what is to be deleted: a released volume whose policy says
-// so, and an object that the user deleted.
+// endVolume deletes a released volume whose policy is Delete, and an object that the user
+// deleted.
 func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
 	switch due := lifecycle.ReclaimDue(pv); {
 	case due == lifecycle.DueDelete:
@@ -141,8 +130,9 @@ func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) er
 	case pv.DeletionTimestamp == nil:
 		return m.protectVolume(pv, due)
 	case pv.Status.Phase == corev1.VolumeBound:
-		return waitFor(dependencies(dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))), reasonDeletePending,
-			"it is deleted when %s is", describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)))
+		key := store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)
+		return waitFor(dependencies(dependency(claimResource, key)), reasonDeletePending,
+			"it is deleted when %s is", claimOf(pv))
 	}
 	// The deletion of the data was not requested: the driver's volume stays. While it
 	// is still being detached from this machine, the object identifies it.
@@ -152,7 +142,12 @@ func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) er
 	return m.removeVolume(pv)
 }
 
-// unused is an error while a volume is in use on this machine.
+// claimOf describes the claim that a volume's claimRef names.
+func claimOf(pv *corev1.PersistentVolume) string {
+	return describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))
+}
+
+// unused returns an error while a volume is in use on this machine.
 func (m *Manager) unused(source *corev1.CSIPersistentVolumeSource) error {
 	user, err := m.inUse(source.Driver, source.VolumeHandle)
 	if err == nil && user != "" {
@@ -161,19 +156,19 @@ func (m *Manager) unused(source *corev1.CSIPersistentVolumeSource) error {
 	return err
 }
 
-// protectVolume keeps the finalizers of a volume in step with its policy, which
-// the user may change.
+// protectVolume sets the finalizers of a volume according to its policy, which the user
+// may change.
 func (m *Manager) protectVolume(pv *corev1.PersistentVolume, due lifecycle.Due) error {
 	if due == lifecycle.DueNothing && slices.Contains(pv.Finalizers, volumeProtection) {
 		return nil
 	}
-	return m.changeVolume(pv, func(current *corev1.PersistentVolume) {
+	return m.editVolume(pv, func(current *corev1.PersistentVolume) {
 		protect(current, volumeProtection)
 		switch lifecycle.ReclaimDue(current) {
 		case lifecycle.DueProtect:
 			protect(current, claim.ProvisionerFinalizer)
 		case lifecycle.DueRelease:
-			letGo(current, claim.ProvisionerFinalizer)
+			unprotect(current, claim.ProvisionerFinalizer)
 		}
 	})
 }
@@ -192,13 +187,13 @@ func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) erro
 	}
 	copied := dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))
 	if busy, err := m.copying(copied); err != nil || busy != "" {
-		// The end of the copy is written into its source, also if nothing came of it.
+		// The end of the copy changes its source, even if the copy failed.
 		return errors.Join(err, waitFor(dependencies(dependency(volumeResource, "*"), copied), "", "it is being copied for %s", busy))
 	}
 	if err := m.hit("reclaim/begin"); err != nil {
 		return err
 	}
-	if err := m.deleteVolume(ctx, subject{label: "volume " + pv.Name, about: []journal.Ref{volumeAbout(pv)}}, pv); err != nil {
+	if err := m.deleteVolume(ctx, pv); err != nil {
 		return err
 	}
 	if err := m.hit("reclaim/called"); err != nil {
@@ -207,7 +202,7 @@ func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) erro
 	return m.removeVolume(pv)
 }
 
-// twin is another PersistentVolume that keeps a volume, "" if there is none.
+// twin finds another PersistentVolume that keeps a volume, "" if none does.
 func (m *Manager) twin(pv *corev1.PersistentVolume) (string, error) {
 	names, err := m.index.find(hasHandle(pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle))
 	if err != nil || len(names) < 2 {
@@ -215,7 +210,7 @@ func (m *Manager) twin(pv *corev1.PersistentVolume) (string, error) {
 	}
 	var same []*corev1.PersistentVolume
 	for _, name := range names {
-		found, err := m.volume(name)
+		found, err := m.volumeOf(name)
 		if err != nil {
 			return "", err
 		}
@@ -234,7 +229,7 @@ func (m *Manager) removeVolume(pv *corev1.PersistentVolume) error {
 		if err != nil || current == nil || current.UID != pv.UID {
 			return err
 		}
-		if letGo(current, volumeProtection, claim.ProvisionerFinalizer, claim.AttacherFinalizer(pv.Spec.CSI.Driver)) {
+		if unprotect(current, volumeProtection, claim.ProvisionerFinalizer, claim.AttacherFinalizer(pv.Spec.CSI.Driver)) {
 			return tx.Volumes().Delete(pv.Name)
 		}
 		if current.DeletionTimestamp == nil {
@@ -246,10 +241,12 @@ func (m *Manager) removeVolume(pv *corev1.PersistentVolume) error {
 }
 
 // deleteVolume calls the driver.
-func (m *Manager) deleteVolume(ctx context.Context, w subject, pv *corev1.PersistentVolume) error {
+func (m *Manager) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
 	source := pv.Spec.CSI
-	w.driver, w.handle = source.Driver, source.VolumeHandle
-	return m.stepOf(ctx, w, StepDelete, back(), func(ctx context.Context) (string, error) {
+	of := subject{
+		label: "volume " + pv.Name, about: []journal.Ref{volumeAbout(pv)}, driver: source.Driver, handle: source.VolumeHandle,
+	}
+	return m.stepOf(ctx, of, StepDelete, back(), func(ctx context.Context) (string, error) {
 		driver, err := m.options.Drivers.Driver(source.Driver)
 		if err != nil {
 			return "", err
@@ -259,13 +256,15 @@ func (m *Manager) deleteVolume(ctx context.Context, w subject, pv *corev1.Persis
 			return "", err
 		}
 		if !can.CreateDelete {
-			return "", fmt.Errorf("driver %s does not delete volumes (CREATE_DELETE_VOLUME); set the reclaim policy of PersistentVolume %q to Retain", source.Driver, pv.Name)
+			return "", fmt.Errorf("driver %s does not delete volumes (CREATE_DELETE_VOLUME); "+
+				"set the reclaim policy of PersistentVolume %q to Retain", source.Driver, pv.Name)
 		}
 		reference, _ := claim.DeletionSecret(pv)
 		secrets, err := m.secret(reference, "DeleteVolume")
 		if err != nil && !without(pv.Annotations, err) {
 			return "", err
 		}
-		return source.VolumeHandle, driver.Client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: source.VolumeHandle, Secrets: secrets})
+		request := &csi.DeleteVolumeRequest{VolumeId: source.VolumeHandle, Secrets: secrets}
+		return source.VolumeHandle, driver.Client.DeleteVolume(ctx, request)
 	})
 }

@@ -15,12 +15,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// StatsTimeout bounds NodeGetVolumeStats: the caller must not wait for a backend
-// that is dead.
+// StatsTimeout bounds NodeGetVolumeStats: the caller must not wait for a dead backend.
 const StatsTimeout = 10 * time.Second
 
-// Usage is how much of something there is, and how much of it is used. A field
-// is 0 if the driver did not report it.
+// Usage is a volume's capacity in bytes or inodes, and how much of it is used. A field is
+// 0 if the driver did not report it.
 type Usage struct {
 	Total, Used, Available int64
 }
@@ -44,12 +43,13 @@ func (m *Manager) Stats(ctx context.Context, key string) (Stats, error) {
 	if found.volume == nil || found.volume.Spec.CSI == nil {
 		return Stats{}, waitingFor("PersistentVolumeClaim", key, "%s has no volume", claim.Describe(found.claim))
 	}
-	use, err := m.use(newUse(found.volume).Name)
+	use, err := m.useNamed(newUse(found.volume).Name)
 	if err != nil {
 		return Stats{}, err
 	}
 	if use == nil {
-		return Stats{}, waitingFor("PersistentVolumeClaim", key, "%s is not mounted: its usage is known while a pod uses it", claim.Describe(found.claim))
+		return Stats{}, waitingFor("PersistentVolumeClaim", key,
+			"%s is not mounted: its usage is known while a pod uses it", claim.Describe(found.claim))
 	}
 	stats := Stats{Driver: use.Driver, Handle: use.Handle}
 	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
@@ -71,9 +71,11 @@ func (m *Manager) askStats(ctx context.Context, use *store.VolumeUse, path strin
 			return err
 		}
 		if !can.Stats {
-			return fmt.Errorf("%w: driver %s does not report how full volumes are (GET_VOLUME_STATS)", claim.ErrDriverFailed, driver.Name)
+			return fmt.Errorf("%w: driver %s does not report how full volumes are (GET_VOLUME_STATS)",
+				claim.ErrDriverFailed, driver.Name)
 		}
-		answer, err := driver.Client.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: use.Handle, VolumePath: path})
+		request := &csi.NodeGetVolumeStatsRequest{VolumeId: use.Handle, VolumePath: path}
+		answer, err := driver.Client.NodeGetVolumeStats(ctx, request)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
@@ -13,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// Step is one thing that is done to a volume.
+// Step is one step of a volume's life.
 type Step string
 
 // The steps, in the order in which a volume goes through them.
@@ -51,9 +53,9 @@ type Event struct {
 	Took time.Duration
 	// Err is why a step failed or is repeated.
 	Err error
-	// Detail says more about a step that is done, such as a size.
+	// Detail describes the result of a step, such as a size.
 	Detail string
-	// About are the objects that the step is for: claim, pod, snapshot.
+	// About are the objects for which the step is taken: claim, pod, snapshot.
 	About          []journal.Ref
 	Driver, Handle string
 	// Code is the failure's, as gRPC names it; empty if the driver did not answer.
@@ -61,10 +63,11 @@ type Event struct {
 	Attempts int
 }
 
-// retry says which errors of a step are worth repeating.
+// retry selects the errors after which a step is repeated.
 type retry struct {
 	call claim.Call
-	// always repeats final errors too: the way back has no alternative.
+	// always repeats after final errors, too: a step that undoes another has no
+	// alternative.
 	always bool
 }
 
@@ -72,7 +75,7 @@ func onward(call claim.Call) retry { return retry{call: call} }
 
 func back() retry { return retry{call: claim.CallNode, always: true} }
 
-// worth reports whether repeating a step that failed with err may help.
+// worth reports whether a step that failed with err may succeed when it is repeated.
 func (r retry) worth(err error) bool {
 	return (r.always || lifecycle.MayRun(r.call, err)) && !errors.Is(err, errStore) && !errors.Is(err, errLocal)
 }
@@ -86,11 +89,22 @@ type uncertainStepError struct{ error }
 func (u *uncertainStepError) Is(target error) bool { return target == errUncertain }
 func (u *uncertainStepError) Unwrap() error        { return u.error }
 
-// subject is what a step is about.
+// subject is the volume of a step, and the objects for which the step is taken.
 type subject struct {
 	label          string // the volume's name in messages
 	about          []journal.Ref
 	driver, handle string
+}
+
+func claimLabel(key string) string { return "claim " + key }
+
+func claimSubject(pvc *corev1.PersistentVolumeClaim, driver, handle string) subject {
+	label := claimLabel(store.Key(pvc.Namespace, pvc.Name))
+	return subject{label: label, about: []journal.Ref{claimAbout(pvc)}, driver: driver, handle: handle}
+}
+
+func claimAbout(pvc *corev1.PersistentVolumeClaim) journal.Ref {
+	return journal.Ref{Kind: "PersistentVolumeClaim", Key: store.Key(pvc.Namespace, pvc.Name), UID: string(pvc.UID)}
 }
 
 // stepOf runs one attempt of a step and notifies the observer. do returns a detail
@@ -127,7 +141,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// ask asks a driver, which may be unregistered for a moment. It is not a step of the
+// ask asks a driver, which may be unregistered for a short time. It is not a step of the
 // volume, and no Event reports it.
 func ask(ctx context.Context, volume string, question func(context.Context) error) error {
 	err := question(ctx)
@@ -141,14 +155,14 @@ func ask(ctx context.Context, volume string, question func(context.Context) erro
 	return err
 }
 
-// Failures of this machine, which repeating the step would not mend.
+// Failures of this machine, after which a step is not repeated.
 var (
 	errStore = errors.New("the state cannot be recorded")
 	errLocal = errors.New("this machine refuses")
 )
 
-// saveUse writes the record of a use, or removes it when nothing is left. The
-// functions in with write to the same transaction.
+// saveUse writes the record of a use, or removes it if the volume is not in use any more.
+// The functions in with write to the same transaction.
 func (m *Manager) saveUse(use *store.VolumeUse, with ...func(*store.Tx) error) error {
 	use.BootID = m.options.BootID
 	err := m.update(func(tx *store.Tx) error {
@@ -162,13 +176,10 @@ func (m *Manager) saveUse(use *store.VolumeUse, with ...func(*store.Tx) error) e
 		}
 		return tx.Uses().Put(use.Name, use)
 	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", errStore, err)
-	}
-	return nil
+	return recording(err)
 }
 
-// note keeps a use's last error for those who read the record.
+// note keeps the last error in a record.
 func note(trouble *store.Trouble, call claim.Call, err error) {
 	if err == nil {
 		*trouble = store.Trouble{}

@@ -16,15 +16,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// unmount unpublishes a volume where the targets are chosen, and unstages and
-// detaches it when none is left.
+// unmount unpublishes a volume at the chosen targets. If it has no other, it unstages and
+// detaches the volume.
 func (m *Manager) unmount(ctx context.Context, name string, chosen func(store.Target) bool) error {
 	unlock, err := m.lock(ctx, "volume "+name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	use, err := m.use(name)
+	use, err := m.useNamed(name)
 	if err != nil || use == nil {
 		return err
 	}
@@ -53,16 +53,20 @@ func (m *Manager) unmountLocked(ctx context.Context, use *store.VolumeUse, chose
 	return m.saveUse(use, dropAttachment(use))
 }
 
-// undo is one step back: intent, call, result. The result is written with the
-// next step's intent, or by the caller's last saveUse.
-func (m *Manager) undo(ctx context.Context, use *store.VolumeUse, step Step, name string, intend func(), call func(context.Context) error, done func()) error {
+// undo takes one step that undoes another: intent, call, result. The result is written
+// with the next step's intent, or by the caller's last saveUse.
+func (m *Manager) undo(
+	ctx context.Context, use *store.VolumeUse, step Step, name string,
+	intend func(), call func(context.Context) error, done func(),
+) error {
 	return m.stepOf(ctx, subjectOf(use), step, back(), func(ctx context.Context) (string, error) {
 		intend()
 		return "", m.transition(use, name, claim.CallNode, func() error { return call(ctx) }, done)
 	})
 }
 
-// subjectOf is what a step back is about: the pods that are in the record.
+// subjectOf is the subject of a step that undoes another: the pods in the record, and the
+// claim.
 func subjectOf(use *store.VolumeUse) subject {
 	of := subject{label: use.Label, driver: use.Driver, handle: use.Handle}
 	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
@@ -78,12 +82,11 @@ func subjectOf(use *store.VolumeUse) subject {
 
 func podRefOf(key string) journal.Ref { return journal.Ref{Kind: "Pod", Key: key} }
 
-// unpublish is called after every publish that was tried, a failed one
-// included: harmless for a driver that cleaned up, and a way out for one that
-// did not.
+// unpublish is called after each attempt to publish, even after a failed one: the driver
+// may not have cleaned up.
 func (m *Manager) unpublish(ctx context.Context, use *store.VolumeUse, path string) error {
 	target := use.Targets[path]
-	if target.Phase == store.PhaseNone { // never got as far as a call
+	if target.Phase == store.PhaseNone { // the driver was not called
 		delete(use.Targets, path)
 		return nil
 	}
@@ -91,8 +94,9 @@ func (m *Manager) unpublish(ctx context.Context, use *store.VolumeUse, path stri
 		target.Phase = store.PhaseUndoing
 		use.Targets[path] = target
 	}, func(ctx context.Context) error {
+		request := &csi.NodeUnpublishVolumeRequest{VolumeId: use.Handle, TargetPath: path}
 		err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
-			return driver.Client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: use.Handle, TargetPath: path})
+			return driver.Client.NodeUnpublishVolume(ctx, request)
 		})
 		if err := m.undoneAt(use, path, err); err != nil {
 			return err
@@ -104,8 +108,8 @@ func (m *Manager) unpublish(ctx context.Context, use *store.VolumeUse, path stri
 	})
 }
 
-// unstage takes the volume from the machine. What was staged is unstaged, also
-// when the driver does not stage any more; undoneAt decides if it fails.
+// unstage unstages the volume if it was staged, even if the driver does not stage any
+// more. undoneAt decides about a failure.
 func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 	if use.Stage == store.PhaseNone {
 		return nil
@@ -113,10 +117,12 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 	return m.undo(ctx, use, StepUnstage, "unstage", func() { use.Stage = store.PhaseUndoing },
 		func(ctx context.Context) error {
 			if others := m.otherMounts(use); len(others) > 0 {
-				return fmt.Errorf("%w: the volume is also mounted at %s, but not by this host: unmount it there", errForeign, strings.Join(others, ", "))
+				return fmt.Errorf("%w: the volume is also mounted at %s, but not by this host: unmount it there",
+					errForeign, strings.Join(others, ", "))
 			}
+			request := &csi.NodeUnstageVolumeRequest{VolumeId: use.Handle, StagingTargetPath: use.StagingPath}
 			err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
-				return driver.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: use.Handle, StagingTargetPath: use.StagingPath})
+				return driver.Client.NodeUnstageVolume(ctx, request)
 			})
 			if err := m.undoneAt(use, use.StagingPath, err); err != nil {
 				return err
@@ -125,7 +131,7 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 		}, func() { use.Stage, use.StageMounted = store.PhaseNone, false })
 }
 
-// errForeign reports that another program still uses what the host wants to remove.
+// errForeign means that another program still uses the volume.
 var errForeign = errors.New("still in use")
 
 // otherMounts returns the mount points, other than its staging path, where another
@@ -139,7 +145,7 @@ func (m *Manager) otherMounts(use *store.VolumeUse) []string {
 	}
 	others, err := mountsOfSame(use.StagingPath)
 	if err == nil && len(others) > 0 {
-		others, err = m.notOurs(use, others)
+		others, err = m.foreign(use, others)
 	}
 	if err != nil {
 		m.logger.Warn("other mounts of a volume are not known", "volume", use.Handle, "error", err)
@@ -148,28 +154,28 @@ func (m *Manager) otherMounts(use *store.VolumeUse) []string {
 	return others
 }
 
-// notOurs filters the mount points of the host's other volumes out of paths.
-func (m *Manager) notOurs(use *store.VolumeUse, paths []string) ([]string, error) {
-	ours := map[string]bool{}
+// foreign filters the mount points of the host's other volumes out of paths.
+func (m *Manager) foreign(use *store.VolumeUse, paths []string) ([]string, error) {
+	known := map[string]bool{}
 	err := m.view(func(tx *store.Tx) error {
 		uses, err := tx.Uses().All()
 		for _, other := range uses {
 			if other.Name == use.Name {
 				continue
 			}
-			ours[other.StagingPath] = true
+			known[other.StagingPath] = true
 			for path := range other.Targets {
-				ours[path] = true
+				known[path] = true
 			}
 		}
 		return err
 	})
-	return slices.DeleteFunc(paths, func(path string) bool { return belowKnown(ours, path, m.options.Paths.Root) }), err
+	return slices.DeleteFunc(paths, func(path string) bool { return belowKnown(known, path, m.options.Paths.Root) }), err
 }
 
 // inUse describes the users of a volume on this machine, "" for none.
 func (m *Manager) inUse(driver, handle string) (string, error) {
-	use, err := m.use(claim.UniqueName(driver, handle))
+	use, err := m.useNamed(claim.UniqueName(driver, handle))
 	if err != nil || use == nil {
 		return "", err
 	}

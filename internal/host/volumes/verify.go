@@ -9,9 +9,9 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// mountsOfSame lists where else the filesystem is mounted, or a part of it, that
-// is mounted at a path. A copy that mount propagation made because a directory
-// above it is mounted twice is none: it is unmounted together with the first.
+// mountsOfSame lists the other mount points of the filesystem at a path, or of a part of
+// it. It leaves out copies that mount propagation made because a directory above is
+// mounted twice: they are unmounted together with the first.
 func mountsOfSame(staging string) ([]string, error) {
 	table, err := mountinfo.GetMounts(nil)
 	if err != nil {
@@ -30,7 +30,8 @@ func mountsOfSame(staging string) ([]string, error) {
 	}
 	var others []string
 	for _, mount := range table {
-		if mount.Mountpoint == staging || mount.Major != own.Major || mount.Minor != own.Minor || !isPart(mount.Root, own.Root) {
+		same := mount.Major == own.Major && mount.Minor == own.Minor && isPart(mount.Root, own.Root)
+		if mount.Mountpoint == staging || !same {
 			continue
 		}
 		if group := peers[own.Parent]; mount.Parent != own.Parent && group != "" && group == peers[mount.Parent] {

@@ -11,22 +11,25 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// verifyPublished looks whether something is mounted at the target, or a block
-// device is there: a workload must not write to the machine's own filesystem
-// because a driver said OK too early. STATX_ATTR_MOUNT_ROOT is of Linux 5.8.
+// verifyPublished checks that the target is a mount point or a block device: a workload
+// must not write to the machine's own filesystem because a driver answered OK too early.
+// STATX_ATTR_MOUNT_ROOT needs Linux 5.8.
 func verifyPublished(path string, block bool) error {
 	var stat unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &stat); err != nil {
-		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but the target path is not there: %w", claim.ErrDriverFailed, err)
+		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but the target path is not there: %w",
+			claim.ErrDriverFailed, err)
 	}
 	kind := stat.Mode & unix.S_IFMT
 	switch {
 	case block && kind != unix.S_IFBLK:
-		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is not a block device", claim.ErrDriverFailed, path)
+		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is not a block device",
+			claim.ErrDriverFailed, path)
 	case !block && kind != unix.S_IFDIR:
 		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is not a directory", claim.ErrDriverFailed, path)
-	case !block && stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0:
-		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but nothing is mounted at %s", claim.ErrDriverFailed, path)
+	case !block && !mountRoot(stat):
+		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but nothing is mounted at %s",
+			claim.ErrDriverFailed, path)
 	}
 	return nil
 }
@@ -43,7 +46,8 @@ func groupOf(info fs.FileInfo) (int, bool) {
 // filesystem: a server that is gone must not block the host.
 func statNoSync(path string) (unix.Statx_t, error) {
 	var stat unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+	err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_TYPE, &stat)
 	return stat, err
 }
 
@@ -57,8 +61,7 @@ func isMounted(path string) bool {
 	return err == nil && stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && mountRoot(stat)
 }
 
-// deviceAt is the number of the device that is at a path: of the filesystem, or
-// of the block device itself.
+// deviceAt is the device number of the filesystem at a path, or of the block device.
 func deviceAt(path string) string {
 	stat, err := statNoSync(path)
 	if err != nil {
@@ -70,11 +73,12 @@ func deviceAt(path string) string {
 	return fmt.Sprintf("%d:%d", stat.Dev_major, stat.Dev_minor)
 }
 
-// answers reads the attributes of what is mounted at a path from its server, a
-// FUSE daemon or an NFS server for example, and blocks until that answers.
+// answers reads the attributes of a mounted filesystem or device from its server, such as
+// a FUSE daemon or an NFS server, and blocks until that answers.
 func answers(path string, block bool) error {
 	var stat unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &stat)
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_FORCE_SYNC
+	err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_BASIC_STATS, &stat)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read its attributes: %w", err)
@@ -97,8 +101,9 @@ func isInPlace(path string, block bool, device string) (bool, error) {
 	case block && stat.Mode&unix.S_IFMT != unix.S_IFBLK, !block && !mountRoot(stat):
 		return false, nil
 	}
-	if here := deviceAt(path); device != "" && here != device {
-		return false, fmt.Errorf("at %s there is device %s, the driver had published %s: something else was mounted over the volume; unmount it", path, here, device)
+	if found := deviceAt(path); device != "" && found != device {
+		return false, fmt.Errorf("at %s there is device %s, the driver had published %s: "+
+			"something else was mounted over the volume; unmount it", path, found, device)
 	}
 	return true, nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func verifyPublished(string, bool) error {
-	return fmt.Errorf("look whether a volume is published on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+	return fmt.Errorf("check whether a volume is published on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 func groupOf(fs.FileInfo) (int, bool) { return 0, false }
@@ -24,5 +24,5 @@ func answers(string, bool) error {
 }
 
 func isInPlace(string, bool, string) (bool, error) {
-	return false, fmt.Errorf("look whether a volume is mounted on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+	return false, fmt.Errorf("check whether a volume is mounted on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
