@@ -23,7 +23,7 @@ func (w *world) adopt() {
 	}
 }
 
-func TestAdopt_keepsWhatIsMountedWithoutACall(t *testing.T) {
+func TestAdopt_keepsMountsWithoutACall(t *testing.T) {
 	w := newWorld(t)
 	w.ensured("a")
 	p := pod("web", "a")
@@ -163,8 +163,7 @@ func TestAdopt_aPodContinuesWithAVolumeWhoseRecordWasLost(t *testing.T) {
 	w.isIdle()
 }
 
-// A thousand mounted volumes are taken over, and their pods find them mounted,
-// within two seconds and without a call.
+// A thousand mounted volumes are adopted within two seconds and without a call.
 func TestAdopt_aThousandVolumesAreQuick(t *testing.T) {
 	w, _ := newServing(t)
 	w.object(ephemeral)
@@ -186,8 +185,7 @@ func TestAdopt_aThousandVolumesAreQuick(t *testing.T) {
 		}
 		return nil
 	})
-	// The quickest of some starts: it takes a tenth of a second on a machine that
-	// does nothing else.
+	// The quickest of some starts. It takes a tenth of a second on an idle machine.
 	took := time.Hour
 	for range 5 {
 		start := time.Now()

@@ -41,7 +41,7 @@ func offer(name string, change ...func(*corev1.PersistentVolume)) *corev1.Persis
 	return pv
 }
 
-func TestMisfit_saysWhatDiffers(t *testing.T) {
+func TestMisfit_namesTheDifference(t *testing.T) {
 	block, gold := corev1.PersistentVolumeBlock, "gold"
 	now := metav1.Now()
 	cases := []struct {
@@ -109,10 +109,16 @@ func TestBest_picksAsThePVControllerDoes(t *testing.T) {
 		{"nothing", pendingClaim(), nil, false, ""},
 		{"the smallest that fits", pendingClaim(), []*corev1.PersistentVolume{offer("a", capacity("9Gi")), offer("b", capacity("2Gi")), offer("c", capacity("1Mi"))}, false, "b"},
 		{"the first of equals", pendingClaim(), []*corev1.PersistentVolume{offer("a"), offer("b")}, false, "a"},
-		{"what is reserved, though larger", pendingClaim(), []*corev1.PersistentVolume{offer("a"), offer("b", capacity("9Gi"), claimedBy("c", ""))}, false, "b"},
-		{"not what is another's", pendingClaim(), []*corev1.PersistentVolume{offer("a", claimedBy("other", "")), offer("b", claimedBy("c", "old"))}, false, ""},
-		{"only what is reserved before a pod comes", pendingClaim(), []*corev1.PersistentVolume{offer("a")}, true, ""},
-		{"what is reserved before a pod comes", pendingClaim(), []*corev1.PersistentVolume{offer("a", claimedBy("c", "u"))}, true, "a"},
+		{"the reserved one, though larger", pendingClaim(), []*corev1.PersistentVolume{
+			offer("a"), offer("b", capacity("9Gi"), claimedBy("c", "")),
+		}, false, "b"},
+		{"none that is reserved for another", pendingClaim(), []*corev1.PersistentVolume{
+			offer("a", claimedBy("other", "")), offer("b", claimedBy("c", "old")),
+		}, false, ""},
+		{"none that is free before a pod uses the claim", pendingClaim(), []*corev1.PersistentVolume{offer("a")}, true, ""},
+		{"the reserved one before a pod uses the claim", pendingClaim(), []*corev1.PersistentVolume{
+			offer("a", claimedBy("c", "u")),
+		}, true, "a"},
 		{"by labels", selecting, []*corev1.PersistentVolume{offer("a"), offer("b", tagged("slow")), offer("c", tagged("fast"))}, false, "c"},
 		{"only what can be reached from here", pendingClaim(), []*corev1.PersistentVolume{offer("a", at("elsewhere")), offer("b", at("here"))}, false, "b"},
 	}
@@ -172,11 +178,11 @@ func TestNextOf_isDecidedByTheContentAlone(t *testing.T) {
 		{"deleted by itself, in use by its snapshot", content(deleting, known(&yes)), contentNothing},
 		{"deleted with its snapshot", content(deleting, unwanted, known(&yes)), contentDelete},
 		{"deleted, to be kept", content(deleting, unwanted, retain, known(&yes)), contentRelease},
-		{"brought", content(static), contentInspect},
+		{"static", content(static), contentInspect},
 		{"static, inspected, not ready", content(static, known(&no)), contentInspect},
-		{"brought, ready", content(static, known(&yes)), contentNothing},
-		{"brought, never bound, deleted", content(static, unbound, deleting), contentRelease},
-		{"brought, never bound, known, deleted", content(static, unbound, deleting, known(&yes)), contentDelete},
+		{"static, ready", content(static, known(&yes)), contentNothing},
+		{"static, never bound, deleted", content(static, unbound, deleting), contentRelease},
+		{"static, never bound, known, deleted", content(static, unbound, deleting, known(&yes)), contentDelete},
 	}
 	for _, c := range cases {
 		if got := nextOf(c.of); got != c.want {

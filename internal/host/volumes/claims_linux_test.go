@@ -82,7 +82,7 @@ func (d *daemon) until(what string, reached func(*store.Tx) bool) {
 			return
 		}
 		if time.Now().After(deadline) {
-			d.t.Fatalf("it did not come to this: %s; events: %v", what, d.events())
+			d.t.Fatalf("not reached: %s; events: %v", what, d.events())
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (d *daemon) awaitEvent(reason, text string) {
 	})
 }
 
-// get reads an object; nil if there is none.
+// get reads an object; nil if it does not exist.
 func get[T any](t *testing.T, table store.Table[T], key string) *T {
 	t.Helper()
 	object, err := table.Get(key)
@@ -171,7 +171,7 @@ func (d *daemon) hasVolumes(want int) {
 
 func protected(p *corev1.PersistentVolumeClaim) { p.Finalizers = []string{claimProtection} }
 
-func TestClaims_getAVolumeAndTakeItWithThem(t *testing.T) {
+func TestClaims_getAVolumeThatIsDeletedWithThem(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)
 	pv := d.isBound(key)
@@ -213,7 +213,7 @@ func TestClaims_waitForAClassAndADriver(t *testing.T) {
 	d.isBound(key)
 }
 
-func TestClaims_getTheDefaultClassWhenItComes(t *testing.T) {
+func TestClaims_getADefaultClassThatIsCreatedLater(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = nil })
 	d.awaitEvent("FailedBinding", "no storage class is set")
@@ -227,7 +227,7 @@ func TestClaims_getTheDefaultClassWhenItComes(t *testing.T) {
 	}
 }
 
-func TestClaims_inUseStayUntilTheLastPodIsOver(t *testing.T) {
+func TestClaims_inUseStayUntilTheLastPodIsGone(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)
 	d.isBound(key)
@@ -372,7 +372,7 @@ func TestClaims_areLostWithTheirVolume(t *testing.T) {
 	d.isBound(key)
 }
 
-func TestVolumes_broughtHereAreNotReclaimedForAClaimOfElsewhere(t *testing.T) {
+func TestVolumes_ofAnotherClusterAreNotReclaimed(t *testing.T) {
 	d := newDaemon(t)
 	d.driver.AddVolume("h-old", 1<<30)
 	d.volume(volumeOf("old", "1Gi", "fast", func(pv *corev1.PersistentVolume) {
@@ -432,7 +432,7 @@ func TestEphemeral_goesWithItsPodAndIsNeverAdopted(t *testing.T) {
 }
 
 // The source and its content stay while a snapshot needs them.
-func TestSnapshots_areCutAndRestoredAndGo(t *testing.T) {
+func TestSnapshots_areCreatedRestoredAndDeleted(t *testing.T) {
 	d := newDaemon(t, func(driver *csidriver.Driver) { driver.Snapshots.UnreadyAnswers = 1 })
 	source := d.claim("data", protected)
 	d.isBound(source)

@@ -14,7 +14,7 @@ import (
 
 // A request that the driver rejected as invalid is repeated only after its class has
 // been replaced.
-func TestClaims_aWrongRequestIsMadeAnewWithItsClass(t *testing.T) {
+func TestClaims_aRejectedRequestIsRepeatedWhenItsClassChanges(t *testing.T) {
 	refuse := func(_ context.Context, _ string, request any) error {
 		create, ok := request.(*csi.CreateVolumeRequest)
 		if ok && (create.GetParameters()["speed"] != "fast" || create.GetMutableParameters()["iops"] != "1") {

@@ -30,7 +30,7 @@ func TestVolumes_whoseClaimIsMissingAreKept(t *testing.T) {
 	}
 }
 
-func TestVolumes_stayAsLongAsTheyAreBeingTakenFromTheMachine(t *testing.T) {
+func TestVolumes_stayUntilTheyAreDetached(t *testing.T) {
 	d := newDaemon(t)
 	empty := ""
 	d.driver.AddVolume("h-kept", 1<<30)
@@ -48,7 +48,7 @@ func TestVolumes_stayAsLongAsTheyAreBeingTakenFromTheMachine(t *testing.T) {
 	d.isGone(volumeResource, "kept")
 }
 
-func TestClaims_thatAreLostSeeTheirVolumeComeBackAsItWasGiven(t *testing.T) {
+func TestClaims_thatAreLostBindToTheirVolumeAgain(t *testing.T) {
 	d := newDaemon(t)
 	empty := ""
 	given := volumeOf("mine", "1Gi", "")
@@ -92,7 +92,7 @@ func TestModify_isTriedAgainWithADriverThatCan(t *testing.T) {
 	d.awaitEvent("VolumeModifySuccessful", "gold")
 }
 
-func TestModify_isTriedAgainWhenAForeignClassIsMadeAnew(t *testing.T) {
+func TestModify_isRetriedWhenAForeignClassIsReplaced(t *testing.T) {
 	d := newDaemon(t, modifies)
 	key := d.claim("data", protected)
 	d.isBound(key)
@@ -125,7 +125,7 @@ func TestReclaim_waitsAlsoForTheSourceOfACopyToChange(t *testing.T) {
 	}
 }
 
-func TestIndex_thatFailedIsBuiltAnew(t *testing.T) {
+func TestIndex_isBuiltAgainAfterAnError(t *testing.T) {
 	w := newWorld(t)
 	w.create(pod("web", "a"))
 	w.manager.index.watch = w.store.Watch(0)

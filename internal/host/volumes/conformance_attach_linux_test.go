@@ -102,7 +102,7 @@ func TestEphemeral_aClaimOfAnotherIsNotAdopted(t *testing.T) {
 	w.refused(w.create(p), "was not made for this pod")
 }
 
-// What was attached is detached, whatever the driver's object says by then.
+// An attached volume is detached even if the CSIDriver object has changed since.
 func TestAttach_isUndoneAfterTheDriversObjectChanged(t *testing.T) {
 	w, _ := newServing(t, attaching)
 	w.object(attachRequired(true))
@@ -117,7 +117,7 @@ func TestAttach_isUndoneAfterTheDriversObjectChanged(t *testing.T) {
 	w.isIdle()
 }
 
-// Without its credentials a driver may answer that nothing is attached, as on a cluster.
+// Without its credentials, a driver may answer that the volume is not attached.
 func TestAttach_isUndoneWithoutItsSecretOnlyIfAnAdministratorSaysSo(t *testing.T) {
 	for _, annotated := range []bool{false, true} {
 		w, a := newServing(t, attaching)
@@ -154,7 +154,7 @@ func TestAttach_isUndoneWithoutItsSecretOnlyIfAnAdministratorSaysSo(t *testing.T
 
 // A pod that cannot be attached comes up when the driver's object says
 // that it need not be.
-func TestAttach_aPodComesUpWhenAttachmentIsNotNeededAnyMore(t *testing.T) {
+func TestAttach_aPodStartsWhenAttachmentIsNotNeededAnyMore(t *testing.T) {
 	w, a := newServing(t, attaching)
 	a.fail = failures("ControllerPublishVolume", codes.Internal, 100)
 	w.ensured("a")
@@ -178,7 +178,7 @@ func TestAttach_aPodComesUpWhenAttachmentIsNotNeededAnyMore(t *testing.T) {
 
 // A volume above the limit waits and says why, before the driver is called; when
 // another is detached, it is attached.
-func TestLimit_isKeptBeforeTheDriverIsAsked(t *testing.T) {
+func TestLimit_isCheckedBeforeTheDriverIsCalled(t *testing.T) {
 	w, _ := newServing(t, attaching)
 	w.client.Node.MaxVolumes = 2
 	var pods []*corev1.Pod

@@ -32,7 +32,7 @@ func (d *daemon) policy(name string, policy corev1.PersistentVolumeReclaimPolicy
 
 // A volume that was made for a claim
 // goes with it or stays, as the policy says by then, whichever is deleted first.
-func TestReclaim_ofAVolumeThatWasMade(t *testing.T) {
+func TestReclaim_ofACreatedVolume(t *testing.T) {
 	const keep, drop = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete
 	for _, test := range []struct {
 		name           string
@@ -58,7 +58,7 @@ func TestReclaim_ofAVolumeThatWasMade(t *testing.T) {
 }
 
 // The same for a volume that an administrator created.
-func TestReclaim_ofAVolumeThatWasBrought(t *testing.T) {
+func TestReclaim_ofAStaticVolume(t *testing.T) {
 	const keep, drop = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete
 	for _, policy := range []corev1.PersistentVolumeReclaimPolicy{keep, drop} {
 		for _, volumeFirst := range []bool{false, true} {
@@ -73,7 +73,7 @@ func TestReclaim_ofAVolumeThatWasBrought(t *testing.T) {
 	}
 }
 
-// reclaimed deletes a claim and its volume's object, and looks what is left.
+// reclaimed deletes a claim and its PersistentVolume, and checks the remaining volumes.
 func (d *daemon) reclaimed(key, pv string, policy corev1.PersistentVolumeReclaimPolicy, volumeFirst bool) {
 	d.t.Helper()
 	if volumeFirst {
@@ -111,8 +111,8 @@ func TestClaims_aDriverWithoutRoomIsAskedAgain(t *testing.T) {
 	d.isBound(d.claim("more", protected))
 }
 
-// A claim says what it grows to, and a size that the driver
-// refuses can be lowered to one that it grants.
+// The claim's status has the size that is requested. A size that the driver rejects can
+// be lowered.
 func TestExpand_aRefusedRequestCanBeLowered(t *testing.T) {
 	for _, code := range []codes.Code{codes.OutOfRange, codes.Internal} {
 		d := newDaemon(t)

@@ -113,9 +113,9 @@ func TestGrow_whileTheVolumeIsMounted(t *testing.T) {
 	}
 }
 
-// What a driver answers for good, for now, or while the volume is
-// in use, is what the claim says.
-func TestGrow_theClaimSaysWhatTheDriverAnswered(t *testing.T) {
+// The claim's status tells a final failure, a temporary one, and a refusal because the
+// volume is in use.
+func TestGrow_recordsTheDriversAnswerInTheClaim(t *testing.T) {
 	for _, test := range []struct {
 		code  codes.Code
 		state corev1.ClaimResourceStatus
@@ -162,7 +162,7 @@ func TestGrow_theClaimSaysWhatTheDriverAnswered(t *testing.T) {
 // A driver that refused because the volume was in use is asked again when it is
 // staged again, also if the pod is the same (kubelet-and-csi: "not retried on this
 // node while in use").
-func TestGrow_isTriedAgainWhenTheVolumeIsStagedAnew(t *testing.T) {
+func TestGrow_isRetriedWhenTheVolumeIsStagedAgain(t *testing.T) {
 	w, a := newServing(t)
 	a.fail = failures("NodeExpandVolume", codes.FailedPrecondition, 1)
 	key := w.ensured("a")
@@ -180,7 +180,7 @@ func TestGrow_isTriedAgainWhenTheVolumeIsStagedAnew(t *testing.T) {
 	}
 }
 
-func TestGrow_whereAPodMayWriteIfThereIsOne(t *testing.T) {
+func TestGrow_prefersAWritableMount(t *testing.T) {
 	w, a := newServing(t)
 	key := w.ensured("a")
 	reader := pod("a-reader", "a")
@@ -196,7 +196,7 @@ func TestGrow_whereAPodMayWriteIfThereIsOne(t *testing.T) {
 	}
 }
 
-func TestGrow_aReadOnlyUseIsLeftAlone(t *testing.T) {
+func TestGrow_skipsAReadOnlyUse(t *testing.T) {
 	w, a := newServing(t)
 	key := w.ensured("a")
 	p := pod("web", "a")

@@ -23,8 +23,8 @@ import (
 // The tests of the files conformance_*_linux_test.go show behaviours of the
 // kubelet; docs/reference/host-conformance.md lists which test shows which.
 
-// A driver that can is given the group, at staging and publishing,
-// and the host does nothing; another is not.
+// A driver with VOLUME_MOUNT_GROUP gets the group, at staging and publishing, and the
+// host does not change the files. Other drivers do not get it.
 func TestGroup_isDelegated(t *testing.T) {
 	for _, can := range []bool{true, false} {
 		w, a := newServing(t, func(d *csidriver.Driver) {
@@ -69,7 +69,7 @@ func TestGroup_followsThePolicy(t *testing.T) {
 	}
 }
 
-// A restart takes nothing from a pod whose claim is being deleted.
+// After a restart, a pod keeps its volume although the claim is being deleted.
 func TestRestart_aTerminatingClaimStaysMounted(t *testing.T) {
 	w, _ := newServing(t)
 	key := w.ensured("a")
@@ -109,9 +109,8 @@ func (w *world) isIdleWithout(pods ...string) {
 	w.isIdle()
 }
 
-// Staging is tried again after any failure
-// while the pod is desired, and whatever was tried is unstaged when it is not:
-// after a final error, too, which the kubelet leaves out.
+// Staging is retried after any failure while the pod is desired. A volume is unstaged
+// after any attempt: the kubelet does not do that after a final error.
 func TestStage_isRepeatedAndUndone(t *testing.T) {
 	for _, code := range []codes.Code{codes.OK, codes.InvalidArgument, codes.DeadlineExceeded} {
 		for _, succeeds := range []bool{true, false} {
@@ -162,8 +161,8 @@ func TestUnstage_aSecondPodStagesAgain(t *testing.T) {
 	}
 }
 
-// A failed unstaging is tried again for the pod until it is done, and a driver
-// that does not stage any more is asked to unstage what it had staged.
+// A failed unstaging is retried until it succeeds, even if the driver does not stage any
+// more.
 func TestUnstage_alsoWithoutTheCapability(t *testing.T) {
 	w, _ := newServing(t)
 	w.ensured("a")
@@ -178,7 +177,7 @@ func TestUnstage_alsoWithoutTheCapability(t *testing.T) {
 	w.isIdle()
 }
 
-// An unfinished way back belongs to its last pod, which waits for its end.
+// The last pod of a volume waits until the volume is unstaged.
 func TestUnmountPod_continuesAnUnfinishedUnstaging(t *testing.T) {
 	w, a := newServing(t)
 	a.fail = failures("NodeUnstageVolume", codes.Internal, 2)
@@ -220,7 +219,7 @@ func stagesATmpfs(d *csidriver.Driver) {
 	}
 }
 
-func TestUnstage_namesWhoElseHasItMounted(t *testing.T) {
+func TestUnstage_namesOtherMounts(t *testing.T) {
 	w, _ := newServing(t, stagesATmpfs)
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
@@ -334,7 +333,7 @@ func TestMountPod_refusesADeviceWhereTheClaimIsADirectory(t *testing.T) {
 	w.refused(w.create(p), "volumeMode Filesystem")
 }
 
-// A driver that is replaced while it publishes fails nothing.
+// The replacement of a driver during a call is not a failure.
 func TestMountPod_theSuccessorOfADriverContinues(t *testing.T) {
 	w, a := newServing(t)
 	w.ensured("a")
@@ -357,7 +356,7 @@ func TestMountPod_theSuccessorOfADriverContinues(t *testing.T) {
 
 // Volumes whose drivers ask for it are published again; an error of that call does
 // not affect the pod.
-func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
+func TestRepublish_keepsTheMountAfterAFailure(t *testing.T) {
 	w, a := newServing(t)
 	w.object(func(spec *storagev1.CSIDriverSpec) { yes := true; spec.RequiresRepublish = &yes })
 	w.ensured("a")

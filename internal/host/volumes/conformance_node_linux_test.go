@@ -138,8 +138,8 @@ func TestInline_theVolumeContextSaysThatItIsEphemeral(t *testing.T) {
 	}
 }
 
-// An inline volume is published and
-// unpublished and nothing else, also when the driver attaches and stages.
+// An inline volume is only published and unpublished, even if the driver attaches and
+// stages.
 func TestInline_isPublishedAndUnpublishedOnly(t *testing.T) {
 	w, _ := newServing(t, attaching)
 	w.object(ephemeral)
@@ -182,8 +182,7 @@ func TestInline_theHandleIsTheKubelets(t *testing.T) {
 	}
 }
 
-// An inline volume is a kind of volume that the host brings; what it
-// does not know is refused.
+// The host mounts inline volumes, and rejects kinds of volumes that it does not know.
 func TestInline_isAKindOfVolumeOthersAreNot(t *testing.T) {
 	w, _ := newServing(t)
 	w.object(ephemeral)
@@ -200,8 +199,8 @@ func TestInline_isAKindOfVolumeOthersAreNot(t *testing.T) {
 	w.isIdle()
 }
 
-// After a restart an inline volume is removed with what the record
-// has, whatever became of its pod.
+// After a restart, an inline volume is unmounted according to its record, even if the
+// pod does not exist any more.
 func TestInline_isTakenAwayAfterARestart(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)

@@ -45,8 +45,8 @@ func rebound(t *testing.T, change ...func(*csidriver.Driver)) (d *daemon, key, v
 	return d, key, volume
 }
 
-// The claim says what the filesystem has, which grows with the first pod.
-func TestGrow_aReboundVolumeFinishesWhatAnEarlierClaimBegan(t *testing.T) {
+// The claim has the size of the filesystem, which grows for the first pod.
+func TestGrow_completesTheExpansionOfAnEarlierClaim(t *testing.T) {
 	d, key, volume := rebound(t)
 	if state, capacity := d.resize(key); state != corev1.PersistentVolumeClaimNodeResizePending || capacity != "1Gi" {
 		t.Errorf("the new claim has %s, %s", state, capacity)
@@ -70,7 +70,7 @@ func TestGrow_aReboundVolumeFinishesWhatAnEarlierClaimBegan(t *testing.T) {
 	}
 }
 
-// A volume that needs nothing on the node has its new size at once.
+// A volume without an expansion on the node has its new size at once.
 func TestGrow_aReboundVolumeThatWasGrownWhollyHasItsSize(t *testing.T) {
 	d, key, _ := rebound(t, func(driver *csidriver.Driver) { driver.Changes.NoNodeExpansion = true })
 	if state, capacity := d.resize(key); state != "" || capacity != "6Gi" {

@@ -69,8 +69,8 @@ func TestSELinux_theLabelIsAMountOption(t *testing.T) {
 	}
 }
 
-// Pods with one label share what is staged;
-// one with another waits until the volume was unstaged.
+// Pods with the same label share the staged volume. A pod with another label waits until
+// it is unstaged.
 func TestSELinux_anotherLabelWaits(t *testing.T) {
 	recursive := corev1.SELinuxChangePolicyRecursive
 	for _, test := range []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// snapshotClass stores the class of snapshots, over the one that is there.
+// snapshotClass stores the class of snapshots, or replaces it.
 func (d *daemon) snapshotClass(parameters map[string]string) {
 	d.t.Helper()
 	d.put(func(tx *store.Tx) error {
@@ -61,10 +61,9 @@ func (c *snapshotCalls) all() []map[string]string {
 
 func (c *snapshotCalls) count() int { return len(c.all()) }
 
-// A call that left it open whether there is a snapshot is repeated word for word,
-// also if its class became another one or is gone; and so are those that ask
-// whether it is ready.
-func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
+// A call with an uncertain outcome, or one for a snapshot that is not ready, is repeated
+// with the same parameters, even if its class was replaced or deleted.
+func TestSnapshot_repeatsTheParametersOfTheFirstCall(t *testing.T) {
 	for name, become := range map[string]func(d *daemon){
 		"changed": func(d *daemon) { d.snapshotClass(map[string]string{"speed": "2"}) },
 		"gone":    func(d *daemon) { d.put(func(tx *store.Tx) error { return tx.SnapshotClasses().Delete("snap") }) },
@@ -94,7 +93,7 @@ func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
 			if calls.count() < 3 {
 				t.Errorf("asked %d times", calls.count())
 			}
-			d.until("nothing of it is kept", func(tx *store.Tx) bool {
+			d.until("the parameters are removed", func(tx *store.Tx) bool {
 				_, kept := get(t, tx.SnapshotContents(), "snapcontent-uid-s").Annotations[parametersAnnotation]
 				return !kept
 			})
@@ -102,7 +101,7 @@ func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
 	}
 }
 
-// What the driver refused is asked for with the class as it is by then.
+// After a rejected request, the next one has the parameters that the class has then.
 func TestSnapshot_isAskedForAnewAfterARefusal(t *testing.T) {
 	calls := &snapshotCalls{fail: csidriver.Fail(codes.InvalidArgument, "speed: 1 is none"), changed: make(chan struct{})}
 	d := newDaemon(t, func(driver *csidriver.Driver) { driver.Before = calls.before })
@@ -118,8 +117,8 @@ func TestSnapshot_isAskedForAnewAfterARefusal(t *testing.T) {
 	}
 }
 
-// A step repeats its call before the content is read again: the second answer is
-// one to a repeated call then, and an error says nothing about the first call.
+// A step may repeat its call before the content is read again. Then an error of the
+// second call says nothing about the first.
 func TestSnapshot_aStepThatRepeatsItsCallForgetsNothing(t *testing.T) {
 	var d *daemon
 	d = newDaemon(t, func(driver *csidriver.Driver) {

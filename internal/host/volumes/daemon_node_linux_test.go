@@ -48,7 +48,7 @@ func (w *world) object(change func(*storagev1.CSIDriverSpec)) {
 	w.put(func(tx *store.Tx) error { return tx.Drivers().Put(object.Name, object) })
 }
 
-// undoLeftovers does what the controllers of leftovers do, until nothing is left.
+// undoLeftovers does the work of the controller of leftovers.
 func (w *world) undoLeftovers() error {
 	var failed error
 	for range 3 {

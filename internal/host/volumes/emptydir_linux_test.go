@@ -12,7 +12,7 @@ import (
 )
 
 // A foreign mount in an emptyDir volume is not removed with it.
-func TestEmptyDir_whatIsMountedInItIsNotRemoved(t *testing.T) {
+func TestEmptyDir_keepsAForeignMount(t *testing.T) {
 	w := newWorld(t)
 	p := pod("web", "")
 	p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}

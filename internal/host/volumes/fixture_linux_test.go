@@ -315,9 +315,9 @@ func (w *world) tryUnmount(p *corev1.Pod) error {
 	return err
 }
 
-// recoverAll does what a host does after its start when the pods of the earlier
-// one are to go: it undoes their uses and finishes deletions. What needs a
-// driver that is away stays.
+// recoverAll does the work of a host after its start when the pods of the earlier host
+// are to be removed: it undoes their uses and completes deletions, as far as the drivers
+// are registered.
 func (w *world) recoverAll() {
 	w.t.Helper()
 	w.adopt()

@@ -67,8 +67,8 @@ func TestFilesystemType_isTheClass(t *testing.T) {
 
 func forgetful(d *csidriver.Driver) { d.Forgetful = true }
 
-// A driver whose volume was removed behind its back answers NOT_FOUND to the
-// calls that take it away. With nothing mounted, there is nothing left to do.
+// A driver whose volume was deleted without it answers NOT_FOUND to the calls that undo
+// the use. If the volume is not mounted, these steps count as done.
 func TestUnpublish_aVolumeThatTheDriverDoesNotKnow(t *testing.T) {
 	w, _ := newServing(t, forgetful)
 	w.ensured("a")
@@ -108,9 +108,9 @@ func TestUnpublish_keepsADirectoryWithFiles(t *testing.T) {
 	w.isIdle()
 }
 
-// A staged filesystem that is still mounted keeps its record, whatever the driver
-// says: without the record, the next host does not know of the mount.
-func TestUnstage_keepsWhatIsMounted(t *testing.T) {
+// A staged filesystem that is still mounted keeps its record after any answer: without
+// the record, the next host does not know of the mount.
+func TestUnstage_keepsTheRecordOfAMount(t *testing.T) {
 	for name, answer := range map[string]error{
 		"the driver does not know the volume": csidriver.Fail(codes.NotFound, "no such volume"),
 		"the driver does not know the call":   csidriver.Fail(codes.Unimplemented, "no such call"),

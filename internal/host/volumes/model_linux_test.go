@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// nodePoints are the failpoints of a volume's way to a pod and back.
+// nodePoints are the failpoints of mounting and unmounting a volume.
 func nodePoints() []string {
 	var points []string
 	for _, step := range []string{"attach", "stage", "publish", "expand-node", "unpublish", "unstage", "detach"} {
@@ -28,9 +28,8 @@ func nodePoints() []string {
 	return append(points, "host/publish/owned")
 }
 
-// TestCrash_atEveryPoint: a host that dies anywhere on the way there or back is
-// followed by one that continues, in the same boot or after a reboot, to the end
-// that is desired.
+// A host that crashes at any point of mounting or unmounting is followed by one that
+// reaches the desired state, in the same boot or after a reboot.
 func TestCrash_atEveryPoint(t *testing.T) {
 	for _, boot := range []string{"boot-1", "boot-2"} {
 		for _, point := range nodePoints() {
@@ -60,8 +59,7 @@ func TestCrash_atEveryPoint(t *testing.T) {
 	}
 }
 
-// reboot starts the host in a boot; in another than the one before nothing is
-// mounted any more.
+// reboot starts the host in a boot. If it is another boot, all volumes are unmounted.
 func (w *world) reboot(boot string) {
 	w.t.Helper()
 	if boot != w.manager.options.BootID {
@@ -70,7 +68,7 @@ func (w *world) reboot(boot string) {
 	w.serving(boot, "")
 }
 
-// consistent checks that what is recorded as published is mounted.
+// consistent checks that each target that is recorded as published is mounted.
 func (w *world) consistent() {
 	w.t.Helper()
 	for _, use := range w.uses() {
@@ -82,9 +80,9 @@ func (w *world) consistent() {
 	}
 }
 
-// TestModel_randomOperations: pods come and go, the host and the machine start
-// again at any moment, and the driver fails at random: in the end everything is
-// as the pods want it, and nothing is left of those that are gone.
+// Pods are created and deleted, the host and the machine restart at any moment, and the
+// driver fails at random. In the end, each pod has its volumes, and no mount, record or
+// attachment of a deleted pod remains.
 func TestModel_randomOperations(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

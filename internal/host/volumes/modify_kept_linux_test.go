@@ -13,9 +13,10 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// A modification whose progress is unknown is continued as it was
-// begun, whatever became of its class; then comes what is desired by now.
-func TestModify_isGoneOnWithAsItWasBegun(t *testing.T) {
+// A modification with an uncertain outcome is repeated with the parameters of the first
+// call, even if its class was replaced or deleted. The class that is desired by then
+// follows.
+func TestModify_repeatsTheParametersOfTheFirstCall(t *testing.T) {
 	for name, c := range map[string]struct {
 		become func(d *daemon, key string)
 		class  string
@@ -66,7 +67,7 @@ func TestModify_isGoneOnWithAsItWasBegun(t *testing.T) {
 			c.become(d, key)
 			close(changed)
 			want := map[string]string{"iops": c.asked[len(c.asked)-1]}
-			d.until("the volume has what is wanted", func(tx *store.Tx) bool {
+			d.until("the volume has the desired class", func(tx *store.Tx) bool {
 				pvc := get(t, tx.Claims(), key)
 				current := pvc.Status.CurrentVolumeAttributesClassName
 				_, kept := pvc.Annotations[modifyAnnotation]

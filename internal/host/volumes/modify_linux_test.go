@@ -64,7 +64,7 @@ func TestModify_atCreationAndLater(t *testing.T) {
 	}
 }
 
-func TestModify_whatIsUncertainIsGoneOnWithThoughAnotherIsWanted(t *testing.T) {
+func TestModify_completesAnUncertainCallBeforeAnotherClass(t *testing.T) {
 	d := newDaemon(t, modifies)
 	key := d.claim("data", protected)
 	d.isBound(key)
@@ -96,7 +96,7 @@ func TestExpand_anInfeasibleSizeCanBeLowered(t *testing.T) {
 	})
 	d.wants(key, grow("2Gi"))
 	d.awaitEvent("VolumeResizeSuccessful", "2Gi")
-	d.until("nothing is left of it", func(tx *store.Tx) bool {
+	d.until("the failure is removed from the status", func(tx *store.Tx) bool {
 		pvc := get(t, tx.Claims(), key)
 		size := pvc.Status.Capacity[corev1.ResourceStorage]
 		return size.String() == "2Gi" && len(pvc.Status.Conditions) == 0 && len(pvc.Status.AllocatedResourceStatuses) == 0
@@ -123,13 +123,13 @@ func TestExpand_aDriverThatRefusesInUseIsAskedWhenTheVolumeIsIdle(t *testing.T) 
 	d.awaitEvent("FileSystemResizeRequired", "")
 }
 
-func TestExpand_theNodesTurnComesAfterTheControllers(t *testing.T) {
+func TestExpand_theNodeFollowsTheController(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)
 	d.isBound(key)
 	d.wants(key, grow("2Gi"))
 	d.awaitEvent("FileSystemResizeRequired", "on the node")
-	d.until("the node's turn has come", func(tx *store.Tx) bool {
+	d.until("the node's expansion is pending", func(tx *store.Tx) bool {
 		pvc := get(t, tx.Claims(), key)
 		return claim.Condition(pvc, corev1.PersistentVolumeClaimFileSystemResizePending) != nil &&
 			pvc.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizePending
@@ -139,7 +139,7 @@ func TestExpand_theNodesTurnComesAfterTheControllers(t *testing.T) {
 	}
 }
 
-func TestExpand_aDriverThatSaysItGrewAndDidNotIsAskedAgain(t *testing.T) {
+func TestExpand_rejectsAnAnswerWithASmallerSize(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)
 	d.isBound(key)

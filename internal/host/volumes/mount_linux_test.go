@@ -168,8 +168,8 @@ func TestMountPod_inline(t *testing.T) {
 	w.isIdle()
 }
 
-// TestMountPod_everyFailureIsUndone fails each call of the way there, before
-// and after its effect, finally and not; the way back leaves nothing.
+// Each call of mounting fails, before and after its effect, with a final error and with
+// another. Unmounting then removes everything.
 func TestMountPod_everyFailureIsUndone(t *testing.T) {
 	for _, rpc := range []string{"ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"} {
 		for _, code := range []codes.Code{codes.Internal, codes.InvalidArgument} {
@@ -199,7 +199,7 @@ func TestMountPod_everyFailureIsUndone(t *testing.T) {
 	}
 }
 
-func TestMountPod_repeatsWhatIsUncertain(t *testing.T) {
+func TestMountPod_repeatsUncertainCalls(t *testing.T) {
 	w := newWorld(t)
 	w.ensured("data")
 	w.driver.After = failing("NodeStageVolume", codes.Unavailable, 1)
@@ -240,7 +240,7 @@ func TestUnmountPod_repeatsFinalErrorsToo(t *testing.T) {
 	w.isIdle()
 }
 
-func TestUnmountPod_neverRemovesWhatADriverLeftMounted(t *testing.T) {
+func TestUnmountPod_neverRemovesAMountPoint(t *testing.T) {
 	w := newWorld(t, func(d *csidriver.Driver) { d.Unpublish = func(*csi.NodeUnpublishVolumeRequest) error { return nil } })
 	w.ensured("data")
 	p := pod("a", "data")
@@ -263,9 +263,9 @@ func TestUnmountPod_neverRemovesWhatADriverLeftMounted(t *testing.T) {
 	w.isIdle()
 }
 
-// TestRecover_undoesWhatADeadProcessLeft stops at each point of the way there
+// TestRecover_undoesTheUsesOfADeadProcess stops at each point of the way there
 // and back; the next process undoes all of it, on this boot and after a reboot.
-func TestRecover_undoesWhatADeadProcessLeft(t *testing.T) {
+func TestRecover_undoesTheUsesOfADeadProcess(t *testing.T) {
 	points := []string{
 		"attach/intent", "attach/called", "stage/intent", "stage/called", "publish/intent", "publish/called", "",
 		"unpublish/intent", "unpublish/called", "unstage/intent", "unstage/called", "detach/intent", "detach/called",

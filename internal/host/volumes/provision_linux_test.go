@@ -54,7 +54,7 @@ func TestClaim_makesOneVolumeAndBindsIt(t *testing.T) {
 	}
 }
 
-func TestClaim_repeatsTheVerySameRequestWhileTheOutcomeIsUncertain(t *testing.T) {
+func TestClaim_repeatsTheSameRequestWhileTheOutcomeIsUncertain(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded} {
 		t.Run(code.String(), func(t *testing.T) {
 			w := newWorld(t)
@@ -81,7 +81,7 @@ func TestClaim_repeatsTheVerySameRequestWhileTheOutcomeIsUncertain(t *testing.T)
 	}
 }
 
-func TestClaim_aFinalErrorTakesTheIntentBack(t *testing.T) {
+func TestClaim_aFinalErrorRemovesTheIntent(t *testing.T) {
 	w := newWorld(t)
 	key := w.claim("data")
 	w.driver.Before = failing("CreateVolume", codes.InvalidArgument, 1)
@@ -169,7 +169,7 @@ func TestClaimDeletion_refusesAClaimInUse(t *testing.T) {
 	}
 }
 
-func TestClaim_deletesWhatADriverMadeTooSmall(t *testing.T) {
+func TestClaim_deletesATooSmallVolume(t *testing.T) {
 	w := newWorld(t)
 	key := w.claim("data", func(p *corev1.PersistentVolumeClaim) {
 		p.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
@@ -209,7 +209,7 @@ func TestClaim_aCopyWaitsForItsSource(t *testing.T) {
 	}
 }
 
-func TestClaim_saysWhatADriverCannot(t *testing.T) {
+func TestClaim_namesTheMissingCapability(t *testing.T) {
 	cases := []struct {
 		name   string
 		change func(*csidriver.Driver)
@@ -268,7 +268,7 @@ func TestExpand_controllerThenNode(t *testing.T) {
 	}
 }
 
-func TestExpand_isFinishedAfterACrash(t *testing.T) {
+func TestExpand_isCompletedAfterACrash(t *testing.T) {
 	for _, point := range []string{"host/expand/intent", "host/expand/called"} {
 		t.Run(strings.ReplaceAll(point, "/", "_"), func(t *testing.T) {
 			w := newWorld(t)

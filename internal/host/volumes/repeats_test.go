@@ -17,11 +17,11 @@ func TestRepeats(t *testing.T) {
 		{"the outcome of a step is uncertain", fmt.Errorf("claim a: %w", &uncertainStepError{backend.ErrUnavailable}), true},
 		{"one of two steps is uncertain", errors.Join(backend.ErrNotFound, &uncertainStepError{backend.ErrBusy}), true},
 		{"the driver rejects the request", &blocked{error: &rejectedError{backend.ErrInvalid}}, false},
-		{"another claim is on its way", waitFor(dependencies(dependency(claimResource, "ns/a")), "", "waits"), true},
+		{"another claim is being created", waitFor(dependencies(dependency(claimResource, "ns/a")), "", "waits"), true},
 		{"a Secret is missing", waitFor(dependencies(dependency("secrets", "ns/a")), "", "waits"), false},
 		{"a class is missing", waitFor(dependencies(dependency("storageclasses", "fast")), "", "waits"), false},
 		{"another pod uses the volume", waitingFor("Pod", "ns/a", "waits"), true},
-		{"the driver failed for good", backend.ErrNotFound, false},
+		{"a final failure of the driver", backend.ErrNotFound, false},
 		{"a check before the call", errors.New("the driver does not clone volumes"), false},
 	}
 	for _, c := range cases {

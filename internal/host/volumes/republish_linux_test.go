@@ -102,7 +102,7 @@ func TestRepublish_aDriverThatHangsDelaysNoOther(t *testing.T) {
 
 // The volume of a pod that is going is not published again, and its driver
 // is not requeued twice a second until it is gone.
-func TestRepublish_aPodThatGoesIsNoReasonToHurry(t *testing.T) {
+func TestRepublish_aDeletedPodDoesNotShortenTheWait(t *testing.T) {
 	w, _ := republishing(t, func(context.Context, string) error { return nil })
 	w.put(func(tx *store.Tx) error {
 		p := get(t, tx.Pods(), "ns/d")
