@@ -16,7 +16,7 @@ import (
 // AWS_ENDPOINT_URL_EC2.
 const awsCLI = "/usr/bin/aws"
 
-// cli is the AWS CLI, used as the emulator's greeting says.
+// cli is the AWS CLI with the settings of the emulator's greeting.
 type cli struct {
 	t           *testing.T
 	environment []string
@@ -44,7 +44,7 @@ func newCLI(t *testing.T) *cli {
 		}
 	})
 	greeting := make([]byte, 0, 4096)
-	for !strings.Contains(string(greeting), "what else there is") {
+	for !strings.Contains(string(greeting), "(all routes)") {
 		buffer := make([]byte, 1024)
 		n, err := out.Read(buffer)
 		if err != nil {

@@ -28,12 +28,12 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	if err := s.populate(server, log); err != nil {
 		return err
 	}
-	doors, err := s.doors(ctx, server, log)
+	endpoints, err := s.endpoints(ctx, server, log)
 	if err != nil {
 		return err
 	}
-	s.greet(stdout, doors)
-	return serveAll(ctx, doors)
+	s.greet(stdout, endpoints)
+	return serveAll(ctx, endpoints)
 }
 
 func (s *settings) server(log *slog.Logger) (*ec2emu.Server, error) {
@@ -51,8 +51,8 @@ func (s *settings) server(log *slog.Logger) (*ec2emu.Server, error) {
 		Logger: log})
 }
 
-// populate starts the instances that a kept world lacks, without the time that an
-// instance takes to boot, and adds faults.
+// populate starts the instances that a saved world lacks, without boot time, and adds
+// faults.
 func (s *settings) populate(server *ec2emu.Server, log *slog.Logger) error {
 	booted := s.knobs.World
 	booted.Times.Start = world.Takes{}

@@ -16,16 +16,16 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
 )
 
-// door is one listener and the function that serves it.
-type door struct {
+// endpoint is a listener and the function that serves it.
+type endpoint struct {
 	name     string
 	listener net.Listener
 	serve    func(context.Context, net.Listener) error
 }
 
-// doors opens every listener, or none.
-func (s *settings) doors(ctx context.Context, server *ec2emu.Server, log *slog.Logger) ([]door, error) {
-	var open []door
+// endpoints opens every listener, or none.
+func (s *settings) endpoints(ctx context.Context, server *ec2emu.Server, log *slog.Logger) ([]endpoint, error) {
+	var open []endpoint
 	add := func(name, address string, serve func(context.Context, net.Listener) error) error {
 		if address == "" {
 			return nil
@@ -39,13 +39,13 @@ func (s *settings) doors(ctx context.Context, server *ec2emu.Server, log *slog.L
 			log.Warn("listening beyond this machine without access control: every client can change all volumes",
 				"what", name, "address", to)
 		}
-		open = append(open, door{name: name, listener: listener, serve: serve})
+		open = append(open, endpoint{name: name, listener: listener, serve: serve})
 		return nil
 	}
 	err := errors.Join(
 		add("EC2", s.address, server.Serve),
 		add("control", s.control, server.ServeControl),
-		s.metadataDoors(server, add),
+		s.metadataEndpoints(server, add),
 	)
 	if err != nil {
 		for _, d := range open {
@@ -56,9 +56,9 @@ func (s *settings) doors(ctx context.Context, server *ec2emu.Server, log *slog.L
 	return open, nil
 }
 
-// metadataDoors adds one port per instance, or one port for all if the network of
+// metadataEndpoints adds one port per instance, or one port for all if the network of
 // the request identifies the instance.
-func (s *settings) metadataDoors(
+func (s *settings) metadataEndpoints(
 	server *ec2emu.Server, add func(string, string, func(context.Context, net.Listener) error) error,
 ) error {
 	if s.metadata == "" {
@@ -100,20 +100,20 @@ func (s *settings) metadataDoors(
 	return nil
 }
 
-// serveAll answers on every door until ctx ends or one fails.
-func serveAll(ctx context.Context, doors []door) error {
+// serveAll answers on every endpoint until ctx ends or one fails.
+func serveAll(ctx context.Context, endpoints []endpoint) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for _, d := range doors {
+	for _, d := range endpoints {
 		group.Go(func() error { return d.serve(ctx, d.listener) })
 	}
 	return group.Wait()
 }
 
 // greet prints the addresses and the settings with which clients use them.
-func (s *settings) greet(out io.Writer, doors []door) {
-	_, _ = fmt.Fprintf(out, "EC2 of account %s in %s; nothing here is Amazon's, and nothing costs.\n\n",
+func (s *settings) greet(out io.Writer, endpoints []endpoint) {
+	_, _ = fmt.Fprintf(out, "EC2 of account %s in %s; an emulator on this machine, without AWS and its costs.\n\n",
 		s.account, s.region)
-	for _, d := range doors {
+	for _, d := range endpoints {
 		_, _ = fmt.Fprintf(out, "  %-32s http://%s\n", d.name, d.listener.Addr())
 	}
 	_, _ = fmt.Fprintf(out, "\n  Instances:\n")
@@ -129,10 +129,10 @@ func (s *settings) greet(out io.Writer, doors []door) {
     export AWS_ENDPOINT_URL_EC2=http://%[1]s AWS_REGION=%[2]s AWS_DEFAULT_REGION=%[2]s AWS_ACCESS_KEY_ID=ec2emu AWS_SECRET_ACCESS_KEY=ec2emu
   An AWS CLI older than 1.29 or 2.13, such as Debian 12's, also needs the address as an option:
     aws --endpoint-url http://%[1]s ec2 describe-volumes
-`, doors[0].listener.Addr(), s.region)
-	for _, d := range doors[1:] {
+`, endpoints[0].listener.Addr(), s.region)
+	for _, d := range endpoints[1:] {
 		if d.name == "control" {
-			_, _ = fmt.Fprintf(out, "  Counters and knobs:\n    curl http://%[1]s/metrics   curl http://%[1]s/   (what else there is)\n", d.listener.Addr())
+			_, _ = fmt.Fprintf(out, "  Counters and knobs:\n    curl http://%[1]s/metrics   curl http://%[1]s/   (all routes)\n", d.listener.Addr())
 			continue
 		}
 		_, _ = fmt.Fprintf(out, "  As the first instance:\n    export AWS_EC2_METADATA_SERVICE_ENDPOINT=http://%s\n\n",

@@ -13,8 +13,7 @@ import (
 
 func pointer[T any](v T) *T { return &v }
 
-// TestDecodeQuery_readsWhatClientsSend has bodies as the SDKs and the AWS CLI
-// write them, with what they mean.
+// Bodies of the SDKs and the AWS CLI, with the requests that they mean.
 func TestDecodeQuery_readsWhatClientsSend(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string

@@ -152,9 +152,9 @@ func TestServer_throttles(t *testing.T) {
 	mustPost(t, s, createForm).has(t, http.StatusOK, "CreateVolumeResponse")
 }
 
-// TestServer_takesHalfOfTheLatencyBeforeAndHalfAfter is in virtual time: a
-// client that leaves in the first half has done nothing, one that leaves in
-// the second has made a volume whose ID it did not get.
+// In virtual time: the call of a client that leaves in the first half of the latency has no
+// effect; a client that leaves in the second half has created a volume and does not get
+// its ID.
 func TestServer_takesHalfOfTheLatencyBeforeAndHalfAfter(t *testing.T) {
 	for name, c := range map[string]struct {
 		timeout time.Duration

@@ -36,7 +36,7 @@ type bench struct {
 	holdfast string
 }
 
-// TestProcesses starts the programs as they are deployed, and as they are not.
+// TestProcesses starts the programs as they are deployed, and with wrong settings.
 func TestProcesses(t *testing.T) {
 	t.Parallel() // each has an emulator of its own, and most of the time is waiting
 	holdfast, emulator := build(t)
@@ -61,7 +61,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// reachable lets the unprivileged user start the program and use its socket.
+// reachable allows the unprivileged user to start the program and use its socket.
 func reachable(t *testing.T) {
 	t.Helper()
 	if err := os.Chmod(filepath.Dir(t.TempDir()), 0o755); err != nil {
@@ -83,7 +83,7 @@ func (b *bench) launch(o lab.Launch) *lab.Process {
 	return p
 }
 
-// controller is one that may touch no device, as it is not root.
+// controller starts a controller that is not root, and so may open no device.
 func (b *bench) controller() *lab.Process {
 	b.Helper()
 	return b.launch(lab.Launch{Name: "controller", Mode: []string{"controller"}, User: unprivileged, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
@@ -140,7 +140,7 @@ func (p *nodeVolume) leave() {
 	p.must(p.node.Client.NodeUnstageVolume(p.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: p.volume, StagingTargetPath: p.staging}))
 }
 
-// attached has the controller attach a volume to the node.
+// attached makes the controller attach a volume to the node.
 func (p *nodeVolume) attached(controller *lab.Process, instance string) {
 	p.Helper()
 	var err error
@@ -153,10 +153,9 @@ func (p *nodeVolume) detached(controller *lab.Process, instance string) {
 	p.must(controller.Client.ControllerUnpublishVolume(p.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: p.volume, NodeId: instance}))
 }
 
-// The way of a dynamic volume from its creation until a pod
-// writes on it, and back. The controller may open no device; the
-// node has no network, so that it can make no call of EC2. Steps out of order
-// are refused.
+// A dynamic volume from its creation until a pod writes to it, and back to its deletion.
+// The controller may open no device. The node has no network, so that it can make no EC2
+// call. Steps in the wrong order are rejected.
 func (b *bench) lifeOfAVolume() {
 	instance := lab.Pair()[0]
 	controller := b.controller()
@@ -234,9 +233,9 @@ func (b *bench) trap() *trap {
 	return t
 }
 
-// A node process with credentials and every way to EC2, which it should not have, does
-// not use them: it calls neither EC2, nor a proxy, nor the metadata service (its flags
-// name the instance).
+// A node process should have neither credentials nor a connection to EC2. If it has them,
+// it does not use them: it calls neither EC2, nor a proxy, nor the metadata service (its
+// flags name the instance).
 func (b *bench) nodeNeverCallsEC2() {
 	instance, controller, trap := lab.Pair()[0], b.controller(), b.trap()
 	node := b.launch(lab.Launch{
@@ -268,8 +267,8 @@ func (b *bench) nodeNeverCallsEC2() {
 	leavesNothing(b.T, b.Lab)
 }
 
-// The modes are the first argument, all is the default, and each takes the
-// flags that the design gives as its examples. A controller tags what it makes.
+// The mode is the first argument; all is the default. Each mode accepts the flags of its
+// examples in the documentation. A controller tags the volumes that it creates.
 func (b *bench) modesAndTheirArguments() {
 	instance := lab.Pair()[0]
 	both := append(b.NodeFlags(instance), b.ControllerFlags()...)
@@ -326,8 +325,7 @@ func (b *bench) ask(action, filter, value string) string {
 	return text.String()
 }
 
-// A controller that knows its region works without instance metadata, and does not
-// ask for it.
+// A controller with a region works without instance metadata, and does not request it.
 func (b *bench) controllerWithoutMetadata() {
 	trap := b.trap()
 	controller := b.launch(lab.Launch{
@@ -339,13 +337,13 @@ func (b *bench) controllerWithoutMetadata() {
 	if n := trap.sprung.Load(); n > 0 {
 		b.Errorf("the controller asked for instance metadata %d times", n)
 	}
-	// One that does not know its region does ask: the trap works.
+	// A controller without a region does request it, which proves that the trap works.
 	ignorant := exec.CommandContext(b.Context(), b.holdfast, "driver", "controller", "--backend=ebs", "--endpoint=unix://"+filepath.Join(b.TempDir(), "csi.sock"))
 	ignorant.Env = []string{"AWS_EC2_METADATA_SERVICE_ENDPOINT=" + trap.URL}
 	if err := ignorant.Run(); err == nil || trap.sprung.Load() == 0 {
 		b.Errorf("a controller without a region: %v, after %d connections", err, trap.sprung.Load())
 	}
-	// Not even EC2 has to be there for it to start, and to say what is wrong.
+	// It also starts without a connection to EC2, and reports that.
 	offline := b.launch(lab.Launch{Name: "offline", Mode: []string{"controller"}, Offline: true, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
 	if _, err := offline.Client.PluginInfo(b.Context()); err != nil {
 		b.Error(err)
@@ -353,8 +351,8 @@ func (b *bench) controllerWithoutMetadata() {
 	b.eventually("Probe reports that EC2 is unreachable", func() bool { return offline.Client.Probe(b.Context()) != nil })
 }
 
-// Without a region and without metadata the controller ends with
-// exit code 1, within bounds, and says what to set; wrong flags are 2.
+// Without a region and without metadata the controller exits with code 1 within a bound,
+// and its error names the setting; with wrong flags it exits with code 2.
 func (b *bench) controllerWithoutRegion() {
 	socket := "--endpoint=unix://" + filepath.Join(b.TempDir(), "csi.sock")
 	for _, c := range []struct {
@@ -378,8 +376,8 @@ func (b *bench) controllerWithoutRegion() {
 	}
 }
 
-// The controller is killed while a volume is being attached,
-// and another one, with nothing but EC2 to ask, is given the same call.
+// The controller is killed while a volume is being attached. Another one, which can only
+// read the state from EC2, gets the same call.
 func (b *bench) controllerKilledWhileAttaching() {
 	instance, first := lab.Pair()[0], b.controller()
 	volume := b.create(first, "pvc-1", nil)

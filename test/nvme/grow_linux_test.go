@@ -89,7 +89,7 @@ func (d *target) disconnect() {
 	}
 }
 
-// grow makes the disk larger, and says so to those who are connected.
+// grow makes the disk larger, and notifies connected hosts.
 func (d *target) grow(size int64) {
 	d.t.Helper()
 	must(d.t, os.Truncate(d.file, size))

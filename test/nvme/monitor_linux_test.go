@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// monitor is QEMU's, spoken to in its protocol (QMP) through a port of this
-// machine. The tests run one after the other, and so does their use of it.
+// monitor is QEMU's monitor, with its protocol (QMP) through a port of this machine. The
+// tests use it one after another.
 type monitor struct {
 	port    *os.File
 	decoder *json.Decoder
@@ -90,7 +90,7 @@ func (q *monitor) do(command string, arguments map[string]any) error {
 	}
 }
 
-// await reads events until one of the name is about the device.
+// await reads events until one has the name and the device.
 func (q *monitor) await(name, device string) error {
 	for {
 		for i, e := range q.events {
@@ -110,8 +110,8 @@ func (q *monitor) await(name, device string) error {
 // emulated is the model number of QEMU's disks.
 const emulated = "QEMU NVMe Ctrl"
 
-// plug attaches one of the machine's disks (0 to 3) to a port of the same
-// number, as the volume. Whatever the disk holds stays there.
+// plug attaches one of the machine's disks (0 to 3) to a port of the same number, as the
+// volume. The disk keeps its data.
 func plug(t *testing.T, disk int, volume string) {
 	t.Helper()
 	must(t, qemu.do("device_add", map[string]any{
@@ -123,7 +123,7 @@ func plug(t *testing.T, disk int, volume string) {
 
 func name(disk int) string { return fmt.Sprintf("nvme%d", disk) }
 
-// unplug detaches a disk; a second time is fine.
+// unplug detaches a disk; it may be repeated.
 func unplug(t *testing.T, disk int) {
 	t.Helper()
 	before := nvmeDisks(t)

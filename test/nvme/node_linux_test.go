@@ -31,7 +31,7 @@ const (
 // blkZeroOut is BLKZEROOUT of linux/fs.h, which x/sys lacks.
 const blkZeroOut = 0x127f
 
-// plugin is the node engine over the EBS node half of this very machine.
+// plugin is the node engine with the EBS node half of this machine.
 type plugin struct {
 	t       *testing.T
 	node    *nodeside.Node
@@ -114,8 +114,8 @@ func overwrite(path string, data []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// A volume keeps its data from one attachment to the next, whatever name the
-// disk has each time.
+// A volume keeps its data from one attachment to the next, although its disk has another
+// name.
 func TestStage_findsTheVolumeUnderEveryName(t *testing.T) {
 	for disk, fsType := range []string{"ext4", "xfs"} {
 		t.Run(fsType, func(t *testing.T) {
@@ -171,8 +171,7 @@ func TestStage_refusesDisksOfOtherSerials(t *testing.T) {
 	}
 }
 
-// A disk that is pulled away under a mounted filesystem leaves nothing behind
-// that Unstage would stumble over.
+// NodeUnstageVolume succeeds after the disk of a mounted filesystem was detached.
 func TestUnstage_clearsUpAfterADiskThatIsGone(t *testing.T) {
 	p := newPlugin(t)
 	plug(t, 0, volumeA)
@@ -188,7 +187,7 @@ func TestUnstage_clearsUpAfterADiskThatIsGone(t *testing.T) {
 	p.unstage(volumeA)
 }
 
-// A mark that says "only mkfs has written here" is of one attachment.
+// A mark that only mkfs has written to a volume is valid for one attachment.
 func TestFormatMark_isVoidAfterADetach(t *testing.T) {
 	p := newPlugin(t)
 	plug(t, 2, volumeA)

@@ -19,20 +19,20 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodestats"
 )
 
-// here is this machine, as an instance.
-type here struct{}
+// thisMachine is this machine as an instance.
+type thisMachine struct{}
 
-func (here) Instance(context.Context) (metadata.Instance, error) {
+func (thisMachine) Instance(context.Context) (metadata.Instance, error) {
 	return metadata.Instance{ID: "i-0123456789abcdef0", Type: "m5.large", Zone: "us-east-1a"}, nil
 }
 
-// The emulated disks know the command that asks for the page, but not the page:
-// so what they answer is a status of NVMe and no error of the system.
+// The emulated disks support the command for log pages, but lack this page. So they answer
+// with a status of NVMe, and the system call returns no error.
 func TestStatistics_ofADiskThatLacksThemAreLeftOut(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
 	p := newPlugin(t, func(o *nodeside.Options) {
-		o.Metadata, o.Registerer, o.Logger = here{}, registry, slog.New(slog.NewTextHandler(&log, nil))
+		o.Metadata, o.Registerer, o.Logger = thisMachine{}, registry, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	plug(t, 0, volumeA)
 	device, err := p.node.OpenDevice(t.Context(), backend.DeviceRequest{VolumeID: volumeA})

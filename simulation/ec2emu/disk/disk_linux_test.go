@@ -169,7 +169,7 @@ func TestDetach_ofADeviceInUseIsBusyUnlessForced(t *testing.T) {
 	d := start(t)
 	must(t, d.Attach(to(instanceA, volumeA)))
 	node := d.path(instanceA, "dev/nvme0n1")
-	// What a mount does to its device.
+	// A mount opens its device in this way.
 	holder, err := os.OpenFile(node, os.O_RDWR|unix.O_EXCL, 0)
 	must(t, err)
 	if err := d.Detach(instanceA, volumeA, false); !errors.Is(err, world.ErrDeviceBusy) {
@@ -230,7 +230,7 @@ func TestCreateSnapshot_keepsTheDataOfItsMoment(t *testing.T) {
 	}
 }
 
-// A process that is killed closes its descriptors and does nothing else.
+// A process that is killed only closes its descriptors.
 func (d *Disks) die(t *testing.T) {
 	t.Helper()
 	for _, loop := range d.loops {

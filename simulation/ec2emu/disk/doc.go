@@ -1,7 +1,7 @@
-// Package disk makes the volumes of package world real: sparse files as their
-// data, loop devices when they are attached, and for each instance a directory
-// with what its guest would find in /sys and /dev. Package ec2emu gives it to
-// the world as world.Devices; tests of the node half read what it shows.
+// Package disk implements the data and devices of the volumes of package world: sparse
+// files, loop devices when they are attached, and for each instance a directory with the
+// files that its guest would have in /sys and /dev. It implements world.Devices; tests of
+// the node half read the directories.
 //
 // Below its directory:
 //
@@ -12,8 +12,8 @@
 //	instances/i-…/sys/class/nvme/nvme1/
 //	instances/i-…/dev/nvme1n1            a node with the loop device's number
 //
-// A guest of a Xen type finds the requested name instead, without a serial
-// number: sys/block/xvdba, dev/xvdba.
+// A guest of a Xen type has the requested name instead, without a serial number:
+// sys/block/xvdba, dev/xvdba.
 //
 // The device node is created last and removed first, so that a device with a node is
 // complete. The kernel frees a loop device after its last use, also if the process is
@@ -22,11 +22,10 @@
 //
 // It needs root on Linux. If the filesystem can share blocks (FICLONE), snapshots and
 // copies do, and have one point in time; otherwise the data is copied, again if the volume
-// was written to meanwhile. Partitions of a volume
-// do not appear.
+// was written to meanwhile. Partitions of a volume do not appear.
 package disk
 
-// Model is what a guest finds as the model of an EBS volume's controller.
+// Model is the model of an EBS volume's controller in a guest.
 const Model = "Amazon Elastic Block Store"
 
 const gibibyte = 1 << 30

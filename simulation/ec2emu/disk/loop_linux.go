@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// Attach shows a volume to an instance; one that it sees already stays as it is.
+// Attach makes a volume appear in an instance, if it does not have it already.
 func (d *Disks) Attach(a world.DeviceAttachment) error {
 	if err := errors.Join(check(a.InstanceID), check(a.VolumeID)); err != nil {
 		return err
@@ -71,7 +71,7 @@ func adopt(file *os.File) (*blockdev.Loop, error) {
 	for i := range found {
 		err := found[i].Open()
 		if errors.Is(err, backend.ErrNotFound) {
-			continue // its last user went meanwhile
+			continue // its last user closed it meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -82,8 +82,8 @@ func adopt(file *os.File) (*blockdev.Loop, error) {
 	return nil, nil
 }
 
-// Detach takes a volume from an instance. A mounted volume is busy, unless other
-// instances see it too: then the mount may be theirs.
+// Detach removes a volume from an instance. A mounted volume is busy, unless other
+// instances have it too: then the mount may be theirs.
 func (d *Disks) Detach(instanceID, volumeID string, force bool) error {
 	if _, shown := d.guests[instanceID][volumeID]; !shown {
 		return nil
@@ -101,7 +101,7 @@ func (d *Disks) Detach(instanceID, volumeID string, force bool) error {
 	return d.release(volumeID)
 }
 
-// viewers counts the instances that see a volume.
+// viewers counts the instances that have a volume.
 func (d *Disks) viewers(volumeID string) int {
 	n := 0
 	for _, guests := range d.guests {
@@ -125,7 +125,7 @@ func mounted(loop *blockdev.Loop) bool {
 	return false
 }
 
-// release detaches a loop device. One that is in use goes with its last user;
+// release detaches a loop device. The kernel frees one in use after its last use;
 // its intent stays until the device is freed.
 func (d *Disks) release(volumeID string) error {
 	loop := d.loops[volumeID]
@@ -171,7 +171,7 @@ func (d *Disks) freeLoops(id string) (inUse bool, _ error) {
 	return inUse, nil
 }
 
-// GrowVolume makes the file larger, and the device of every instance that sees it.
+// GrowVolume makes the file larger, and the device in every instance that has it.
 func (d *Disks) GrowVolume(id string, size int32) error {
 	if err := check(id); err != nil {
 		return err
@@ -210,7 +210,7 @@ func growFile(file *os.File, size int32) error {
 	return file.Truncate(int64(size) * gibibyte)
 }
 
-// freeIndex is the lowest controller number that the instance has free.
+// freeIndex is the lowest free controller number of the instance.
 func freeIndex(guests map[string]guest) int {
 	var used []int
 	for _, g := range guests {

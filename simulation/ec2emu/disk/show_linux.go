@@ -30,7 +30,7 @@ func (d *Disks) AddInstance(id string) error {
 	return nil
 }
 
-// RemoveInstance takes everything away that the instance sees.
+// RemoveInstance removes all devices of the instance and its directory.
 func (d *Disks) RemoveInstance(id string) error {
 	if err := check(id); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (d *Disks) RemoveInstance(id string) error {
 	return errors.Join(append(all, d.root.RemoveAll(filepath.Join(instancesDir, id)))...)
 }
 
-// show makes a device appear: what sysfs says of it, then its node.
+// show makes a device appear: its files in sysfs, then its node.
 func (d *Disks) show(a world.DeviceAttachment, loop *blockdev.Loop) error {
 	if err := d.AddInstance(a.InstanceID); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (d *Disks) show(a world.DeviceAttachment, loop *blockdev.Loop) error {
 	return nil
 }
 
-// xenName is what a Xen guest calls /dev/sdf or /dev/xvdf: xvdf.
+// xenName is the name that a Xen guest has for /dev/sdf or /dev/xvdf: xvdf.
 func xenName(requested string) string {
 	name := filepath.Base(requested)
 	if rest, isSD := strings.CutPrefix(name, "sd"); isSD {
@@ -126,8 +126,8 @@ func (d *Disks) showSysfs(a world.DeviceAttachment, g guest, loop *blockdev.Loop
 	return d.root.Symlink("../../block/"+g.name, link)
 }
 
-// controller is what sysfs says of the NVMe controller: serial number and model
-// are padded with spaces to 20 and 40 bytes, as the device gives them.
+// controller has the files of an NVMe controller in sysfs. Serial number and model are
+// padded with spaces to 20 and 40 bytes, as those of the device.
 func controller(volumeID string) map[string]string {
 	return map[string]string{
 		"serial": fmt.Sprintf("%-20s", strings.Replace(volumeID, "-", "", 1)), "model": fmt.Sprintf("%-40s", Model),
@@ -156,7 +156,7 @@ func (d *Disks) writeTree(path string, files map[string]string) error {
 	return d.root.Rename(temp, path)
 }
 
-// showSize replaces the size that sysfs says.
+// showSize replaces the size in sysfs.
 func (d *Disks) showSize(instanceID string, g guest, bytes int64) error {
 	path := filepath.Join(instancesDir, instanceID, "sys/block", g.name, "size")
 	temp := path + ".new"
@@ -166,7 +166,7 @@ func (d *Disks) showSize(instanceID string, g guest, bytes int64) error {
 	return d.root.Rename(temp, path)
 }
 
-// hide takes away what show made: the node first, and all of sysfs at once.
+// hide undoes show: it removes the node first, and all of sysfs at once.
 func (d *Disks) hide(instanceID, volumeID string) error {
 	g, shown := d.guests[instanceID][volumeID]
 	if !shown {

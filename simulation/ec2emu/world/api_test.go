@@ -73,7 +73,7 @@ func TestErrors_areNilOrErrors(t *testing.T) {
 	}
 }
 
-// Every action answers a dry run of nothing with a refusal, never with success.
+// Every action rejects a dry run without parameters.
 func TestDryRun_neverSucceeds(t *testing.T) {
 	w := start(t, Config{Knobs: Instant()})
 	for _, action := range Actions() {

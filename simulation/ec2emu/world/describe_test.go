@@ -158,7 +158,8 @@ func TestPages(t *testing.T) {
 		if r.NextToken = answer.NextToken; r.NextToken == "" {
 			break
 		}
-		// What comes and goes between two pages neither repeats nor hides another.
+		// A resource that is created or deleted between two pages neither repeats nor hides
+		// another.
 		if _, err := w.DeleteVolume(&DeleteVolumeRequest{VolumeID: got[0]}); err != nil && len(got) == 5 {
 			t.Fatal(err)
 		}

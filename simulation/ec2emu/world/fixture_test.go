@@ -114,7 +114,7 @@ func detach(t *testing.T, w *World, volumeID, instanceID string, force bool) {
 	}
 }
 
-// describe is the volume as it is now; nil when there is none.
+// describe is the present volume; nil if it does not exist.
 func describe(t *testing.T, w *World, id string) *Volume {
 	t.Helper()
 	answer, err := w.DescribeVolumes(&DescribeVolumesRequest{Filters: []Filter{{"volume-id", []string{id}}}})
@@ -138,7 +138,7 @@ func waitState(t *testing.T, w *World, id, state string) {
 	t.Fatalf("%s does not become %s", id, state)
 }
 
-// attachmentState of a volume at an instance, "" when there is none.
+// attachmentState is the state of a volume's attachment to an instance, "" without one.
 func attachmentState(t *testing.T, w *World, volumeID, instanceID string) string {
 	t.Helper()
 	if v := describe(t, w, volumeID); v != nil {

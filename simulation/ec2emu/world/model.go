@@ -36,7 +36,7 @@ const (
 	disabled   = "disabled"
 )
 
-// tags is what a resource is tagged with.
+// tags are the tags of a resource.
 type tags map[string]string
 
 // volume is an EBS volume. Fields are exported for the state file.

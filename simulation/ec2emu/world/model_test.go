@@ -128,9 +128,9 @@ func (m *machine) actions() map[string]func() {
 	}
 }
 
-// often lists the actions, repeated by weight: those that move volumes have the highest,
+// weighted lists the actions, repeated by weight: those that move volumes have the highest,
 // those that end instances the lowest.
-func often() []string {
+func weighted() []string {
 	var all []string
 	for name, times := range map[string]int{
 		"attach": 12, "detach": 8, "wait": 12, "modify": 4, "create": 3, "snapshot": 2, "delete": 2, "fault": 2,
@@ -142,8 +142,8 @@ func often() []string {
 	return all
 }
 
-// look checks the invariants, and the transitions since the last check.
-func (m *machine) look() {
+// check checks the invariants, and the transitions since the last check.
+func (m *machine) check() {
 	m.t.Helper()
 	if wrong := m.w.Audit(); len(wrong) > 0 {
 		m.t.Fatal(wrong)
@@ -228,11 +228,11 @@ func TestModel_statesMoveAsTheyMay(t *testing.T) {
 		actions := m.actions()
 		for range 4 {
 			actions["create"]()
-			m.look()
+			m.check()
 		}
 		for range rapid.IntRange(10, 150).Draw(rt, "steps") {
-			actions[m.pick("action", often())]()
-			m.look()
+			actions[m.pick("action", weighted())]()
+			m.check()
 		}
 	})
 }

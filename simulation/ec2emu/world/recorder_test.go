@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// recorder is devices that only note what is asked of them.
+// recorder implements Devices and only records the calls.
 type recorder struct {
 	mu    sync.Mutex
 	steps []string

@@ -29,7 +29,7 @@ func TestRestart_bringsEverythingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not closed: what was answered is durable without that.
+	// Not closed: an answered call is durable without that.
 	config.Knobs, config.Devices = Bench(), &recorder{}
 	again := start(t, config)
 	after, err := again.DescribeVolumes(&DescribeVolumesRequest{})

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command bench measures the controller of the ebs backend against an EC2
-// emulator on loopback: how long CSI calls take and how many calls of EC2 they
-// cost. With -reference it measures another driver's binary in the same run.
-// `make bench-ebs`; the tables are in docs/reference/benchmarks.md.
+// Command bench measures the controller of the ebs backend with an EC2 emulator on
+// loopback: how long CSI calls take, and how many EC2 calls they need. With -reference it
+// measures the binary of another driver in the same run. `make bench-ebs`; the tables are
+// in docs/reference/benchmarks.md.
 package main
 
 import (
@@ -63,7 +63,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// subject is a driver to be measured.
+// subject is a measured driver.
 type subject struct {
 	name  string
 	start func(ctx context.Context, l *lab.Lab) (*lab.Process, error)
@@ -81,8 +81,8 @@ func (s settings) drivers() []subject {
 	return subjects
 }
 
-// slowStart has the first transition of each kind take 20 s: what is measured must
-// not depend on what came first.
+// slowStart makes the first transition of each kind take 20 s: the measurements must not
+// depend on the first ones.
 const slowStart = `--volume-fault={"kind":"slow","takes":"20s","count":4}`
 
 // perInstance is how many volumes are attached to each instance.

@@ -18,7 +18,7 @@ import (
 
 const gibibyte = 1 << 30
 
-// volume is one of the measured.
+// volume is a measured volume.
 type volume struct{ name, node, id string }
 
 // phase is one kind of work on all volumes.
@@ -29,7 +29,7 @@ type phase struct {
 	throttled      int
 }
 
-// results are what a table shows.
+// results are the values of a table.
 type results struct {
 	phases []phase
 	single []single
@@ -70,7 +70,7 @@ func (b *bench) run(ctx context.Context) (r results, err error) {
 		{"unpublish", b.unpublish}, {"delete", b.remove},
 		{"create again", b.create}, {"modify and expand", b.change}, {"delete again", b.remove},
 	} {
-		if step.name == "create again" { // names of which EC2 remembers nothing
+		if step.name == "create again" { // names without a token at EC2
 			for i := range b.volumes {
 				b.volumes[i].name += "-again"
 			}
@@ -90,7 +90,7 @@ func (b *bench) run(ctx context.Context) (r results, err error) {
 	return r, err
 }
 
-// slowOnes takes a volume through its life, each step of which is slow.
+// slowOnes creates, attaches, changes and deletes a volume, with slow steps.
 func (b *bench) slowOnes(ctx context.Context) error {
 	v := volume{name: "pvc-slow", node: b.volumes[0].node}
 	for _, step := range []func(context.Context, *volume) error{
@@ -138,7 +138,7 @@ func (b *bench) phase(ctx context.Context, name string, work func(context.Contex
 		throttled: throttled}, err
 }
 
-// singles are calls whose work is done already, each alone.
+// singles are repeated calls whose result exists already, each alone.
 func (b *bench) singles(ctx context.Context) (s []single, err error) {
 	for _, one := range []struct {
 		name string
@@ -214,7 +214,7 @@ func (b *bench) modify(ctx context.Context, v *volume, iops int) error {
 	})
 }
 
-// change asks for more room and more speed at once, as two callers do.
+// change requests a larger size and more IOPS at once, like two callers.
 func (b *bench) change(ctx context.Context, v *volume) error {
 	modified := make(chan error, 1)
 	go func() { modified <- b.modify(ctx, v, 4000) }()

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command demo shows the whole life of an EBS volume on one machine: an EC2
-// emulator with real block devices, the controller and two nodes, each a
-// process of its own, and CSI calls as Kubernetes makes them. `make run-ebs`.
+// Command demo shows the whole life of an EBS volume on one machine: an EC2 emulator with
+// real block devices, the controller and two nodes, each in a separate process, and the CSI
+// calls of Kubernetes. `make run-ebs`.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run(ctx context.Context) (err error) {
 		return errors.Join(err, os.RemoveAll(root))
 	}
 	defer func() {
-		// What is still mounted must not be removed; the directory is then named.
+		// A directory with mounts must not be removed; its path is printed.
 		if closed := l.Close(); closed != nil || err != nil {
 			err = errors.Join(err, closed, fmt.Errorf("logs are in %s", root))
 			return

@@ -22,7 +22,7 @@ const (
 	greeting = "written on the first instance\n"
 )
 
-// story is a volume's life, step by step.
+// story runs a volume's life, step by step.
 type story struct {
 	controller *lab.Process
 	nodes      map[string]*lab.Process // by instance ID
@@ -79,7 +79,7 @@ func (s *story) run(ctx context.Context) error {
 	return s.remove(ctx, volume.GetVolumeId(), snapshot.GetSnapshotId())
 }
 
-// firstInstance mounts the volume and writes on it.
+// firstInstance mounts the volume and writes to it.
 func (s *story) firstInstance(ctx context.Context, volume *csi.Volume) error {
 	target, err := s.arrive(ctx, volume, s.here)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *story) firstInstance(ctx context.Context, volume *csi.Volume) error {
 	return write(file(target))
 }
 
-// write makes the file durable: a snapshot has what reached the device.
+// write makes the file durable, because a snapshot has only data that reached the device.
 func write(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *story) secondInstance(ctx context.Context, volume *csi.Volume) error {
 	return s.leave(ctx, volume.GetVolumeId(), s.away)
 }
 
-// restore makes a volume of the snapshot and reads it.
+// restore restores a volume from the snapshot and reads it.
 func (s *story) restore(ctx context.Context, snapshot *csi.Snapshot) error {
 	restored, err := s.create(ctx, "restored", &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 		Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot.GetSnapshotId()},
@@ -206,7 +206,7 @@ func (s *story) paths(volumeID, instance string) (staging, target string) {
 	return filepath.Join(kubelet, "staging", volumeID), filepath.Join(kubelet, "target-"+volumeID)
 }
 
-// unmountAll takes away what a failure left mounted.
+// unmountAll unmounts the volumes that a failure left mounted.
 func (s *story) unmountAll(ctx context.Context) (failed error) {
 	for volumeID, instance := range s.mounted {
 		failed = errors.Join(failed, s.unmount(ctx, volumeID, instance))

@@ -24,9 +24,9 @@ type Options struct {
 	Holdfast, Emulator string
 	// Root is a directory for everything; it must exist and be empty.
 	Root string
-	// EmulatorFlags are those beyond what the Lab itself sets, such as latencies.
+	// EmulatorFlags are further flags of the emulator, such as latencies.
 	EmulatorFlags []string
-	// Devices makes volumes real: files behind loop devices.
+	// Devices gives volumes data and loop devices.
 	Devices bool
 	// Instances of the emulated account; Pair() when nil.
 	Instances []Instance
@@ -113,7 +113,7 @@ func (l *Lab) Root() string { return l.options.Root }
 // Control is the URL of the emulator's own API.
 func (l *Lab) Control() string { return l.control }
 
-// credentials are what the SDK signs with; the emulator checks no signature.
+// credentials are those with which the SDK signs; the emulator does not verify signatures.
 func credentials() []string {
 	return []string{"AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=example", "AWS_REGION=us-west-2"}
 }
@@ -126,7 +126,7 @@ type Process struct {
 	Socket, KubeletDir string
 }
 
-// Kill ends the driver as a crash does.
+// Kill ends the driver like a crash.
 func (p *Process) Kill() { p.kill() }
 
 // Resident is its memory in bytes, now and at its peak.
@@ -138,9 +138,8 @@ func (l *Lab) Controller(ctx context.Context, name string, flags ...string) (*Pr
 		append(os.Environ(), credentials()...), append(l.controllerFlags(), flags...))
 }
 
-// controllerFlags name the endpoint of EC2. An emulator whose transitions take no
-// time also never lags behind, so that the flags shorten what the driver waits
-// for EC2 and for changes that come together.
+// controllerFlags name the endpoint of EC2. An emulator whose transitions take no time does
+// not lag either, so the flags shorten the driver's waits for EC2 and for further changes.
 func (l *Lab) controllerFlags() []string {
 	flags := []string{"--ec2-endpoint=" + l.endpoint}
 	if slices.Contains(l.options.EmulatorFlags, "--times=instant") {
@@ -149,8 +148,8 @@ func (l *Lab) controllerFlags() []string {
 	return flags
 }
 
-// Node starts the node process of an instance. It is given neither credentials
-// nor the endpoint of EC2.
+// Node starts the node process of an instance. The process gets neither credentials nor
+// the endpoint of EC2.
 func (l *Lab) Node(ctx context.Context, i Instance, flags ...string) (*Process, error) {
 	return l.driver(ctx, i.ID, "node", os.Environ(), append(l.nodeFlags(i), flags...))
 }
@@ -161,8 +160,8 @@ func (l *Lab) All(ctx context.Context, i Instance, flags ...string) (*Process, e
 	return l.driver(ctx, "all-"+i.ID, "all", append(os.Environ(), credentials()...), append(own, flags...))
 }
 
-// Reference starts the controller of the AWS EBS CSI driver, to measure it together
-// with ours.
+// Reference starts the controller of the AWS EBS CSI driver, to measure it together with
+// Holdfast's.
 func (l *Lab) Reference(ctx context.Context, binary string) (*Process, error) {
 	directory := filepath.Join(l.options.Root, "reference")
 	if err := os.MkdirAll(directory, 0o750); err != nil {

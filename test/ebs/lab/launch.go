@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// Launch is a driver that is not started in the usual way.
+// Launch configures a driver that is not started in the usual way.
 type Launch struct {
-	// Name is that of its directory and log.
+	// Name of its directory and log.
 	Name string
 	// Mode is the argument before the flags: one word, or none.
 	Mode []string
@@ -19,7 +19,7 @@ type Launch struct {
 	Environment []string
 	// Flags are added to those of the backend, the socket and the kubelet's directory.
 	Flags []string
-	// User is who runs it, as user and group ID; 0 is root.
+	// User is the user and group ID of the process; 0 is root.
 	User uint32
 	// Offline runs it without a network, even without a loopback.
 	Offline bool
@@ -45,7 +45,7 @@ func (l *Lab) Launch(ctx context.Context, o Launch) (*Process, error) {
 	return l.serving(ctx, running, err, socket, kubelet)
 }
 
-// ControllerEnvironment is what a controller needs of an environment.
+// ControllerEnvironment is the environment that a controller needs.
 func (l *Lab) ControllerEnvironment() []string { return append(os.Environ(), credentials()...) }
 
 // ControllerFlags are the flags for a controller with the address of EC2.
@@ -55,7 +55,7 @@ func (l *Lab) ControllerFlags() []string { return []string{"--ec2-endpoint=" + l
 // devices.
 func (l *Lab) NodeFlags(i Instance) []string { return l.nodeFlags(i) }
 
-// Log is all that the process has printed.
+// Log is the output of the process.
 func (p *Process) Log() (string, error) {
 	content, err := os.ReadFile(p.log.Name())
 	return string(content), err

@@ -23,7 +23,7 @@ const startTime = 2 * time.Minute
 // stopTime is how long a process has after SIGTERM before it is killed.
 const stopTime = time.Minute
 
-// process is a program that was started and is ended by Stop.
+// process is a running program; stop ends it.
 type process struct {
 	name    string
 	command *exec.Cmd
@@ -41,11 +41,11 @@ func start(
 	return startIn(ctx, surroundings{}, name, logDir, program, environment, arguments...)
 }
 
-// surroundings are those of a program that does not run as root in the namespaces of
-// the test.
+// surroundings configure a program that does not run as root in the namespaces of the
+// test.
 type surroundings struct {
 	user    uint32 // and group; 0 is root
-	offline bool   // in a network namespace that has nothing
+	offline bool   // in an empty network namespace
 }
 
 func startIn(
@@ -76,8 +76,8 @@ func startIn(
 	return p, nil
 }
 
-// await returns when ready says so, with the log's end if the process ends or
-// takes too long.
+// await returns when ready reports true. If the process ends or takes too long, the error
+// has the end of its log.
 func (p *process) await(ctx context.Context, ready func() bool) error {
 	limit := time.NewTimer(startTime)
 	defer limit.Stop()
@@ -124,7 +124,7 @@ func (p *process) stop() error {
 	return nil
 }
 
-// kill ends the process as a crash does.
+// kill ends the process like a crash.
 func (p *process) kill() {
 	p.dead = true
 	_ = p.command.Process.Kill()

@@ -192,7 +192,7 @@ func TestPace_callersThatLeaveTakeNoToken(t *testing.T) {
 			}
 		}
 		if slices.Contains([]float64{0, -1}, p.actions["AttachVolume"].current()) {
-			t.Error("nothing goes any more")
+			t.Error("no call is sent any more")
 		}
 	})
 }

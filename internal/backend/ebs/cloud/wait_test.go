@@ -104,13 +104,13 @@ func TestWait_timesThatVary(t *testing.T) {
 		r.emu.Reset()
 		began := time.Now()
 		late := workers(t, 500, 100, func(i int) error { return r.attach(r.ctx, ids[i], instances[i%25], device(i/25)) })
-		looks := float64(r.calls("DescribeVolumes")) / time.Since(began).Seconds()
-		t.Logf("p50 %s, %.1f looks per second", median(late), looks)
+		polls := float64(r.calls("DescribeVolumes")) / time.Since(began).Seconds()
+		t.Logf("p50 %s, %.1f polls per second", median(late), polls)
 		if median(late) > 2600*time.Millisecond {
 			t.Errorf("the median attachment took %s, the median of EC2 is 2.1 s", median(late))
 		}
-		if looks > 10 {
-			t.Errorf("%.1f looks per second; EC2 allows 20 in all", looks)
+		if polls > 10 {
+			t.Errorf("%.1f polls per second; EC2 allows 20 in all", polls)
 		}
 	})
 }
