@@ -40,16 +40,13 @@ func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
 		if err != nil {
 			return err
 		}
-		remaining := map[string]bool{}
-		for _, instance := range m.known(volumeID) {
-			remaining[instance] = !done[instance]
-		}
+		remaining := m.known(volumeID)
+		maps.DeleteFunc(remaining, func(instance string, _ bool) bool { return done[instance] })
 		for _, a := range volume.Attachments {
 			if k := m.recall(pair{volumeID, a.InstanceID}); k.state(&a, time.Now(), m.options) != absent {
 				remaining[a.InstanceID] = true
 			}
 		}
-		maps.DeleteFunc(remaining, func(_ string, attached bool) bool { return !attached })
 		if len(remaining) == 0 {
 			if !polled.Before(m.staleStart()) {
 				return nil

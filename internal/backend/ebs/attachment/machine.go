@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -96,28 +95,22 @@ type Machine struct {
 	running sync.WaitGroup
 	// guessedCards are the EBS cards of instance types that EC2 refused to describe.
 	guessedCards concurrency.Expiring[string, int]
+	memories     concurrency.Expiring[pair, memory]
 
-	mu      sync.Mutex
-	volumes map[string]map[string]*entry // by volume and instance
-	first   time.Time                    // when the first call came
-	swept   time.Time
+	mu         sync.Mutex
+	operations map[pair]*operation // that are under way
+	claims     map[pair]bool       // whose AttachVolume is about to be sent, or runs
+	first      time.Time           // when the first call came
 }
 
 // pair is a volume at an instance.
 type pair struct{ volume, instance string }
 
-// entry has the operation and the memory of a pair. Machine.mu guards its fields.
-type entry struct {
-	operation *operation
-	memory    memory
-	claimed   bool // AttachVolume is about to be sent, or runs
-}
-
 // New makes a Machine. It makes no EC2 call.
 func New(c Cloud, o Options) *Machine {
 	o = o.withDefaults()
 	m := &Machine{cloud: c, options: o, log: o.Logger, names: newNames(o), pending: newPending(),
-		volumes: map[string]map[string]*entry{}}
+		operations: map[pair]*operation{}, claims: map[pair]bool{}}
 	m.ended, m.end = context.WithCancel(context.Background())
 	return m
 }
@@ -133,43 +126,40 @@ func (m *Machine) Close() {
 	m.running.Wait()
 }
 
-// entry finds or makes the entry of a pair; the caller holds m.mu.
-func (m *Machine) entry(p pair) *entry {
-	instances := m.volumes[p.volume]
-	if instances == nil {
-		instances = map[string]*entry{}
-		m.volumes[p.volume] = instances
-	}
-	e := instances[p.instance]
-	if e == nil {
-		e = &entry{}
-		instances[p.instance] = e
-	}
-	return e
-}
+// remembered is how long the memory of a pair lasts after its last change: longer than a
+// caller waits between repeats.
+const remembered = 10 * time.Minute
 
 // remember changes the memory of a pair.
 func (m *Machine) remember(p pair, change func(*memory)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	change(&m.entry(p).memory)
+	m.memories.Update(p, remembered, func(k memory, _ bool) memory {
+		change(&k)
+		return k
+	})
 }
 
 // recall returns the memory of a pair.
 func (m *Machine) recall(p pair) memory {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e := m.volumes[p.volume][p.instance]; e != nil {
-		return e.memory
-	}
-	return memory{}
+	k, _ := m.memories.Get(p)
+	return k
 }
 
-// known are the instances of a volume that have an entry.
-func (m *Machine) known(volume string) []string {
+// known are the instances with an operation or a memory for a volume.
+func (m *Machine) known(volume string) map[string]bool {
+	instances := map[string]bool{}
+	for p := range m.memories.All() {
+		if p.volume == volume {
+			instances[p.instance] = true
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Sorted(maps.Keys(m.volumes[volume]))
+	for p := range m.operations {
+		if p.volume == volume {
+			instances[p.instance] = true
+		}
+	}
+	return instances
 }
 
 // begin records when the first call came.
@@ -195,13 +185,16 @@ func (m *Machine) staleStart() time.Time {
 func (m *Machine) claim(p pair, d desired) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	for instance, e := range m.volumes[p.volume] {
-		if instance != p.instance && !d.use.Shared && (e.claimed || e.memory.expected(now, m.options)) {
-			return fmt.Errorf("%w: volume %s is being attached to instance %s", backend.ErrInUse, p.volume, instance)
+	others := maps.Clone(m.claims)
+	for other, k := range m.memories.All() {
+		others[other] = others[other] || k.expected(time.Now(), m.options)
+	}
+	for other, attaches := range others {
+		if attaches && other.volume == p.volume && other.instance != p.instance && !d.use.Shared {
+			return fmt.Errorf("%w: volume %s is being attached to instance %s", backend.ErrInUse, p.volume, other.instance)
 		}
 	}
-	m.entry(p).claimed = true
+	m.claims[p] = true
 	return nil
 }
 
@@ -209,28 +202,5 @@ func (m *Machine) claim(p pair, d desired) error {
 func (m *Machine) release(p pair) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.entry(p).claimed = false
-}
-
-// remembered is how long the memory of a pair lasts after its last call: longer than a
-// caller waits between repeats.
-const remembered = 10 * time.Minute
-
-// sweep removes pairs that have no operation and whose memory has expired; the caller
-// holds m.mu. It runs with the calls, so that an idle driver has no timer.
-func (m *Machine) sweep(now time.Time) {
-	if now.Sub(m.swept) < time.Minute {
-		return
-	}
-	m.swept = now
-	for volume, instances := range m.volumes {
-		for instance, e := range instances {
-			if e.operation == nil && now.Sub(e.memory.latest()) >= remembered {
-				delete(instances, instance)
-			}
-		}
-		if len(instances) == 0 {
-			delete(m.volumes, volume)
-		}
-	}
+	delete(m.claims, p)
 }

@@ -1,7 +1,6 @@
 package attachment
 
 import (
-	"slices"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
@@ -45,8 +44,6 @@ type memory struct {
 	// detachSent is when the last DetachVolume, of the attachment detachOf, was sent.
 	detachSent time.Time
 	detachOf   incarnation
-	// seen is when a detachment was last observed.
-	seen time.Time
 	// gone is the last attachment whose end was observed, at goneAt.
 	gone   incarnation
 	goneAt time.Time
@@ -101,11 +98,6 @@ func (k memory) isGone(a cloud.Attachment, now time.Time, o Options) bool {
 
 func (k memory) isDetaching(a cloud.Attachment, now time.Time, o Options) bool {
 	return !k.detachSent.IsZero() && k.detachOf == incarnationOf(a) && now.Sub(k.detachSent) < o.Lag
-}
-
-// latest is the time of the newest entry.
-func (k memory) latest() time.Time {
-	return slices.MaxFunc([]time.Time{k.attachSent, k.detachSent, k.seen, k.goneAt}, time.Time.Compare)
 }
 
 // find is the volume's attachment to the instance; nil if it has none.

@@ -76,20 +76,19 @@ func (m *Machine) join(ctx context.Context, p pair, d desired) (*operation, erro
 	if m.ended.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errClosed)
 	}
-	m.sweep(time.Now())
-	e := m.entry(p)
-	if e.operation != nil && e.operation.desired == d && e.operation.ctx.Err() == nil {
-		e.operation.addCaller(ctx)
-		return e.operation, nil
+	previous := m.operations[p]
+	if previous != nil && previous.desired == d && previous.ctx.Err() == nil {
+		previous.addCaller(ctx)
+		return previous, nil
 	}
-	op := &operation{pair: p, desired: d, previous: e.operation, done: make(chan struct{}),
+	op := &operation{pair: p, desired: d, previous: previous, done: make(chan struct{}),
 		superseded: make(chan struct{})}
 	op.ctx, op.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	op.addCaller(ctx)
-	if e.operation != nil {
-		e.operation.supersede()
+	if previous != nil {
+		previous.supersede()
 	}
-	e.operation = op
+	m.operations[p] = op
 	m.running.Go(func() { m.run(op) })
 	return op, nil
 }
@@ -135,8 +134,8 @@ func (m *Machine) run(op *operation) {
 	}
 	op.device, op.err = m.work(op)
 	m.mu.Lock()
-	if e := m.entry(op.pair); e.operation == op {
-		e.operation = nil
+	if m.operations[op.pair] == op {
+		delete(m.operations, op.pair)
 	}
 	m.mu.Unlock()
 	op.cancel()

@@ -157,7 +157,6 @@ func (r *run) observe(s state, a *cloud.Attachment) {
 		if k.detachSent.IsZero() || k.detachOf != incarnationOf(*a) {
 			k.detachSent, k.detachOf = time.Now(), incarnationOf(*a)
 		}
-		k.seen = time.Now()
 	})
 }
 
