@@ -84,7 +84,7 @@ func statusProblems(s cloud.Status) []backend.HealthProblem {
 	}
 	if s.State == "warning" && len(problems) == 0 {
 		problems = append(problems, backend.HealthProblem{
-			Kind: backend.HealthDegraded, Reason: "VolumeWarning", Message: "EC2's status check gives a warning" + note,
+			Kind: backend.HealthDegraded, Reason: "VolumeWarning", Message: "EC2's status check reports a warning" + note,
 		})
 	}
 	return problems

@@ -150,8 +150,8 @@ func locationOfVolume(v cloud.Volume) location {
 	return location{zone: v.Zone, zoneID: v.ZoneID, outpostARN: v.OutpostARN}
 }
 
-// reachable reports whether a location is one of the requisite ones, or nothing is
-// required.
+// reachable reports whether a location is one of the requisite ones, or there are no
+// requisite ones.
 func reachable(at location, r *backend.TopologyRequirement) (bool, error) {
 	if r == nil {
 		return true, nil

@@ -18,7 +18,7 @@ import (
 const aliasFree = 52
 
 // deviceNames are the names that EC2 accepts for data volumes, in the order in
-// which the AWS EBS CSI driver gives them (EBS user guide, "Device names for
+// which the AWS EBS CSI driver uses them (EBS user guide, "Device names for
 // volumes"; the names after /dev/xvdcz are accepted without being documented).
 func deviceNames() []string {
 	var list []string

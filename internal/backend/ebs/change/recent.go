@@ -45,8 +45,8 @@ func (c *Changer) noteTags(id string, err error, written map[string]*string) {
 	})
 }
 
-// noteModified records a modification that has taken effect: what was requested or, if
-// EC2 shows it, the whole target state.
+// noteModified records a modification that has taken effect: its whole target state, or
+// the requested fields if EC2 does not show the target state.
 func (c *Changer) noteModified(id string, in cloud.ModifyInput, m cloud.Modification) {
 	if m.TargetSize == 0 || m.TargetType == "" {
 		m.TargetSize, m.TargetType, m.TargetIOPS, m.TargetThroughput = in.Size, in.Type, in.IOPS, in.Throughput

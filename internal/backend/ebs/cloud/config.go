@@ -131,8 +131,8 @@ func (c *credentialsCache) Retrieve(ctx context.Context) (aws.Credentials, error
 	return got, err
 }
 
-// forget makes the next call fetch new credentials.
-func (c *credentialsCache) forget() {
+// invalidate makes the next call fetch new credentials.
+func (c *credentialsCache) invalidate() {
 	if cache, ok := c.inner.(*aws.CredentialsCache); ok {
 		cache.Invalidate()
 	}

@@ -82,7 +82,7 @@ func (c *Client) closeLookups() {
 	all.Wait()
 }
 
-// isNotFound reports whether a describe by IDs failed for one that EC2 does not know.
+// isNotFound reports whether a describe by IDs failed because one of them does not exist.
 func isNotFound(err error) bool {
 	code := Code(err)
 	return strings.HasSuffix(code, ".NotFound") || strings.HasSuffix(code, ".Malformed")

@@ -73,7 +73,7 @@ func (c *Client) observed(ctx context.Context, action string, began time.Time, f
 		c.metrics.duration.WithLabelValues(action).Observe(time.Since(began).Seconds())
 	}
 	if kind == staleAuth {
-		c.credentials.forget()
+		c.credentials.invalidate()
 	}
 	if ctx.Err() != nil && failed != nil && failed.Code == "" && time.Since(began) < answerTime {
 		return // its caller left

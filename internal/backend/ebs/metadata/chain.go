@@ -113,7 +113,7 @@ func (c *Chain) accept(found Instance, source Source) error {
 		return fmt.Errorf("%w: %q, from %s, is not the ID of an EC2 instance (i- and 8 or 17 hexadecimal digits)",
 			backend.ErrInvalid, found.ID, found.Source)
 	}
-	// A source that does not know the number now will not know it later.
+	// A source that lacks the number now will lack it later.
 	if counter, counts := source.(Counter); counts && c.given.Interfaces == 0 && found.Interfaces > 0 {
 		c.counter = counter
 	}

@@ -27,8 +27,8 @@ const (
 	labelInterfaces = "ebs.csi.aws.com/enis-count"
 )
 
-// Kubernetes reads the Node object. It knows the number of network interfaces
-// only if an administrator labels it.
+// Kubernetes reads the Node object. It has the number of network interfaces only if an
+// administrator sets the label.
 type Kubernetes struct{ Object NodeObject }
 
 // Name is "kubernetes".
