@@ -32,7 +32,7 @@ func (p plugin) probe(ctx context.Context) error {
 	return p.proxy.Check(ctx)
 }
 
-// disk returns nil only if every disk of the machine said that it is another.
+// disk returns nil only if all disks of the machine were read and none is the volume's.
 func (p plugin) disk(ctx context.Context, volumeID string) (*v1.Disk, error) {
 	disks, err := p.proxy.ListDisks(ctx, &v1.ListDisksRequest{})
 	if err != nil {
