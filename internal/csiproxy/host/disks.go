@@ -30,10 +30,7 @@ func withDisk[T any](h *Host, number uint32, access win32.Access, do func(win32.
 	}
 	defer h.close(device, diskKey(number))
 	value, err := do(device)
-	if err != nil {
-		err = fmt.Errorf("disk %d: %w", number, err)
-	}
-	return value, err
+	return value, during(err, "disk %d", number)
 }
 
 // withExpected is withDisk for the disk of an identity. It compares the identity on the
@@ -182,10 +179,8 @@ func (d disks) rescan() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), rescanLimit,
 		fmt.Errorf("%w: the rescan of all buses took longer than %s", backend.ErrUnavailable, rescanLimit))
 	defer cancel()
-	_, err := ask(ctx, d.tasks, "all buses", func(context.Context) (struct{}, error) {
-		return struct{}{}, d.machine.Devices.Reenumerate()
-	})
-	if err != nil {
+	reenumerate := func(context.Context) error { return d.machine.Devices.Reenumerate() }
+	if _, err := ask(ctx, d.tasks, "all buses", noResult(reenumerate)); err != nil {
 		return failed(err, "rescan")
 	}
 	found, err := d.List(ctx)
@@ -197,9 +192,9 @@ func (d disks) rescan() error {
 			return struct{}{}, false // List has logged it
 		}
 		_, err := askBounded(ctx, d.tasks, diskKey(disk.Number), func(context.Context) (struct{}, error) {
-			return withDisk(d.Host, disk.Number, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
-				return struct{}{}, control(device, win32.IoctlDiskUpdateProperties, nil)
-			})
+			return withDisk(d.Host, disk.Number, win32.ReadWrite, noResult(func(device win32.Device) error {
+				return control(device, win32.IoctlDiskUpdateProperties, nil)
+			}))
 		})
 		if err != nil {
 			d.logger.Warn("the size of a disk was not read", "disk", disk.Number, "error", err)

@@ -21,15 +21,15 @@ const lockLimit = 10 * time.Second
 // it offline without an error while volumes on it are in use. So SetOnline first
 // flushes, locks and dismounts each volume; a lock fails while a file is open.
 func (d disks) SetOnline(ctx context.Context, disk uint32, expected api.Identity, online bool) error {
-	_, err := operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (struct{}, error) {
-		return withExpected(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+	return run(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) error {
+		_, err := withExpected(d.Host, disk, expected, win32.ReadWrite, noResult(func(device win32.Device) error {
 			if online {
-				return struct{}{}, bringUp(device)
+				return bringUp(device)
 			}
-			return struct{}{}, d.takeDown(ctx, device, disk)
-		})
+			return d.takeDown(ctx, device, disk)
+		}))
+		return err
 	})
-	return err
 }
 
 func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) error {
@@ -47,10 +47,7 @@ func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) e
 		release()
 		err = setAttributes(device, win32.DiskAttributeOffline, true)
 	}
-	if err != nil {
-		return fmt.Errorf("take offline: %w", err)
-	}
-	return nil
+	return during(err, "take offline")
 }
 
 // dismountAll dismounts the volumes of a disk, or none: if one is busy, it unlocks the

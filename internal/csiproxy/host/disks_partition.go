@@ -18,9 +18,8 @@ import (
 // it stays offline and read-only too.
 func (d disks) Partition(ctx context.Context, disk uint32, expected api.Identity) (string, error) {
 	return operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (string, error) {
-		if _, err := withExpected(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
-			return struct{}{}, partition(ctx, device)
-		}); err != nil {
+		part := noResult(func(device win32.Device) error { return partition(ctx, device) })
+		if _, err := withExpected(d.Host, disk, expected, win32.ReadWrite, part); err != nil {
 			return "", err
 		}
 		volume, err := d.firstVolume(ctx, disk)
@@ -67,10 +66,7 @@ func partition(ctx context.Context, device win32.Device) error {
 			return fmt.Errorf("initialise: %w", err)
 		}
 	}
-	if err := addPartitions(device, layout); err != nil {
-		return fmt.Errorf("partition: %w", err)
-	}
-	return nil
+	return during(addPartitions(device, layout), "partition")
 }
 
 // mustBeBlank returns an error unless the disk is blank. On a disk with a table it
@@ -114,10 +110,7 @@ func bringUp(device win32.Device) error {
 	if err != nil || now.Attributes&both == 0 {
 		return err
 	}
-	if err := setAttributes(device, both, false); err != nil {
-		return fmt.Errorf("bring online: %w", err)
-	}
-	return nil
+	return during(setAttributes(device, both, false), "bring online")
 }
 
 // initialise writes a GPT to a disk, and reads it back.

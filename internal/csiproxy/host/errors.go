@@ -105,6 +105,14 @@ func failed(err error, step string, args ...any) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
+// during adds to an error the operation in which it occurred.
+func during(err error, operation string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(operation, args...), err)
+}
+
 // failedAs is failed for a step that knows the meaning of the number.
 func failedAs(sentinel, err error, step string, args ...any) error {
 	return fmt.Errorf("%s: %w: %w", fmt.Sprintf(step, args...), sentinel, err)

@@ -55,24 +55,36 @@ func initiator[T any](ctx context.Context, i iscsi, keys []string, do func(conte
 // AddPortal adds a portal, which Windows discovers at once. An existing portal is not
 // an error.
 func (i iscsi) AddPortal(ctx context.Context, portal api.Portal) error {
+	return i.changePortal(ctx, portal, true, func(ctx context.Context, portal api.Portal) error {
+		err := i.machine.ISCSI.AddPortal(ctx, portal)
+		if isErrno(err, win32.ISDSCTargetPortalAlreadyExists) {
+			return nil
+		}
+		return failed(err, "AddIScsiSendTargetPortalW")
+	})
+}
+
+// changePortal adds or removes a portal unless that is done, and reads it back.
+func (i iscsi) changePortal(
+	ctx context.Context, portal api.Portal, desired bool, change func(context.Context, api.Portal) error,
+) error {
 	portal, err := checkPortal(portal)
 	if err != nil {
 		return err
 	}
-	_, err = initiator(ctx, i, []string{portalKey(portal)}, func(ctx context.Context) (struct{}, error) {
-		if there, err := i.hasPortal(ctx, portal); there || err != nil {
-			return struct{}{}, err
+	_, err = initiator(ctx, i, []string{portalKey(portal)}, noResult(func(ctx context.Context) error {
+		if listed, err := i.hasPortal(ctx, portal); listed == desired || err != nil {
+			return err
 		}
-		err := i.machine.ISCSI.AddPortal(ctx, portal)
-		if err != nil && !isErrno(err, win32.ISDSCTargetPortalAlreadyExists) {
-			return struct{}{}, failed(err, "add target portal %s port %d", portal.Address, portal.Port)
+		if err := change(ctx, portal); err != nil {
+			return fmt.Errorf("target %s: %w", portalKey(portal), err)
 		}
-		there, err := i.hasPortal(ctx, portal)
-		if err == nil && !there {
-			err = fmt.Errorf("AddIScsiSendTargetPortalW answered success, but portal %s port %d is not listed", portal.Address, portal.Port)
+		listed, err := i.hasPortal(ctx, portal)
+		if err == nil && listed != desired {
+			err = fmt.Errorf("Windows answered success for the change of target %s, but lists it: %t", portalKey(portal), listed)
 		}
-		return struct{}{}, err
-	})
+		return err
+	}))
 	return err
 }
 
@@ -105,25 +117,13 @@ func (i iscsi) Discover(ctx context.Context, portal api.Portal) ([]string, error
 
 // RemovePortal removes a portal; a missing one is not an error. Its sessions stay.
 func (i iscsi) RemovePortal(ctx context.Context, portal api.Portal) error {
-	portal, err := checkPortal(portal)
-	if err != nil {
-		return err
-	}
-	_, err = initiator(ctx, i, []string{portalKey(portal)}, func(ctx context.Context) (struct{}, error) {
-		if there, err := i.hasPortal(ctx, portal); !there || err != nil {
-			return struct{}{}, err
-		}
+	return i.changePortal(ctx, portal, false, func(ctx context.Context, portal api.Portal) error {
 		err := i.machine.ISCSI.RemovePortal(ctx, portal)
-		if err != nil && !isErrno(err, win32.ISDSCPortalNotFound) {
-			return struct{}{}, failed(err, "remove target portal %s port %d", portal.Address, portal.Port)
+		if isErrno(err, win32.ISDSCPortalNotFound) {
+			return nil
 		}
-		there, err := i.hasPortal(ctx, portal)
-		if err == nil && there {
-			err = fmt.Errorf("RemoveIScsiSendTargetPortalW answered success, but portal %s port %d is still listed", portal.Address, portal.Port)
-		}
-		return struct{}{}, err
+		return failed(err, "RemoveIScsiSendTargetPortalW")
 	})
-	return err
 }
 
 // Portals lists the portals that were added.
@@ -140,8 +140,8 @@ func (i iscsi) SetMutualSecret(ctx context.Context, secret api.Secret) error {
 	if err := checkCHAPSecret(secret); err != nil {
 		return err
 	}
-	_, err := initiator(ctx, i, []string{"the mutual CHAP secret"}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, failed(i.machine.ISCSI.SetSharedSecret(ctx, secret), "set the mutual CHAP secret")
-	})
+	_, err := initiator(ctx, i, []string{"the mutual CHAP secret"}, noResult(func(ctx context.Context) error {
+		return failed(i.machine.ISCSI.SetSharedSecret(ctx, secret), "set the mutual CHAP secret")
+	}))
 	return err
 }

@@ -75,12 +75,9 @@ func (i iscsi) Connect(ctx context.Context, login api.ISCSILogin) error {
 		return err
 	}
 	login.Portal = t.portal
-	_, err = initiator(ctx, i, []string{targetKey(t.iqn)}, func(ctx context.Context) (struct{}, error) {
-		if err := i.connect(ctx, t, login); err != nil {
-			return struct{}{}, fmt.Errorf("connect to %v: %w", t, err)
-		}
-		return struct{}{}, nil
-	})
+	_, err = initiator(ctx, i, []string{targetKey(t.iqn)}, noResult(func(ctx context.Context) error {
+		return during(i.connect(ctx, t, login), "connect to %v", t)
+	}))
 	return err
 }
 
@@ -145,12 +142,9 @@ func (i iscsi) Disconnect(ctx context.Context, portal api.Portal, iqn string) er
 	if err != nil {
 		return err
 	}
-	_, err = initiator(ctx, i, []string{targetKey(t.iqn)}, func(ctx context.Context) (struct{}, error) {
-		if err := i.disconnect(ctx, t); err != nil {
-			return struct{}{}, fmt.Errorf("disconnect from %v: %w", t, err)
-		}
-		return struct{}{}, nil
-	})
+	_, err = initiator(ctx, i, []string{targetKey(t.iqn)}, noResult(func(ctx context.Context) error {
+		return during(i.disconnect(ctx, t), "disconnect from %v", t)
+	}))
 	return err
 }
 

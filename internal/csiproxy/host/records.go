@@ -91,10 +91,7 @@ func (r *records) write(name string, value any) error {
 		r.memory[name] = data
 		return nil
 	}
-	if err := r.replace(r.path(name), data); err != nil {
-		return fmt.Errorf("write the record %s: %w", name, err)
-	}
-	return nil
+	return during(r.replace(r.path(name), data), "write the record %s", name)
 }
 
 func (r *records) replace(path string, data []byte) error {
@@ -131,10 +128,7 @@ func (r *records) remove(name string) error {
 	if err == nil {
 		err = r.syncEntries()
 	}
-	if err != nil {
-		return fmt.Errorf("remove the record %s: %w", name, err)
-	}
-	return nil
+	return during(err, "remove the record %s", name)
 }
 
 // forget empties a record on the disk before it removes the file. NTFS writes the

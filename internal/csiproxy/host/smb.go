@@ -61,13 +61,9 @@ func (s smb) Mount(ctx context.Context, mount api.SMBMount) error {
 	if mount.Local != "" {
 		keys = append(keys, pathKey(local))
 	}
-	_, err = operate(ctx, s.tasks, keys, func(ctx context.Context) (struct{}, error) {
-		if err := s.mount(ctx, at, local, mount); err != nil {
-			return struct{}{}, fmt.Errorf("mount the share %s: %w", at, err)
-		}
-		return struct{}{}, nil
+	return run(ctx, s.tasks, keys, func(ctx context.Context) error {
+		return during(s.mount(ctx, at, local, mount), "mount the share %s", at)
 	})
-	return err
 }
 
 // localPath checks the path of a link; "" is a mount without a link.
@@ -271,13 +267,9 @@ func (s smb) Unmount(ctx context.Context, remotePath, localPath string) error {
 	if localPath != "" {
 		keys = append(keys, pathKey(local))
 	}
-	_, err = operate(ctx, s.tasks, keys, func(ctx context.Context) (struct{}, error) {
-		if err := s.unmount(ctx, at, local); err != nil {
-			return struct{}{}, fmt.Errorf("unmount the share %s: %w", at, err)
-		}
-		return struct{}{}, nil
+	return run(ctx, s.tasks, keys, func(ctx context.Context) error {
+		return during(s.unmount(ctx, at, local), "unmount the share %s", at)
 	})
-	return err
 }
 
 func (s smb) unmount(ctx context.Context, at remote, local paths.Path) error {

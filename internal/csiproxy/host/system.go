@@ -86,10 +86,7 @@ func (s system) StartService(ctx context.Context, name string) error {
 }
 
 func (h *Host) startService(ctx context.Context, name string) error {
-	_, err := operate(ctx, h.tasks, []string{serviceKey(name)}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, h.runService(ctx, name)
-	})
-	return err
+	return run(ctx, h.tasks, []string{serviceKey(name)}, func(ctx context.Context) error { return h.runService(ctx, name) })
 }
 
 // runService starts the service once and waits until it runs. A service that is stopping
@@ -131,10 +128,7 @@ func (s system) StopService(ctx context.Context, name string, force bool) error 
 	if err != nil {
 		return err
 	}
-	_, err = operate(ctx, s.tasks, []string{serviceKey(name)}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.stop(ctx, name, force, nil)
-	})
-	return err
+	return run(ctx, s.tasks, []string{serviceKey(name)}, func(ctx context.Context) error { return s.stop(ctx, name, force, nil) })
 }
 
 // stop stops a service; above are the services on which it depends and for which it is

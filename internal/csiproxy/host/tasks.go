@@ -77,6 +77,17 @@ func operate[T any](ctx context.Context, t *tasks, keys []string, do func(contex
 	return onThread(ctx, t, t.operations, unlock, do)
 }
 
+// run is operate for an operation without a result.
+func run(ctx context.Context, t *tasks, keys []string, do func(context.Context) error) error {
+	_, err := operate(ctx, t, keys, noResult(do))
+	return err
+}
+
+// noResult makes a function without a result one with an empty result.
+func noResult[A any](do func(A) error) func(A) (struct{}, error) {
+	return func(a A) (struct{}, error) { return struct{}{}, do(a) }
+}
+
 // ask runs a query, which changes nothing. Only a few queries of one key run at once, so
 // that a dead disk cannot take all threads.
 func ask[T any](ctx context.Context, t *tasks, key string, do func(context.Context) (T, error)) (T, error) {
@@ -163,10 +174,10 @@ func (f *freshCall) do(ctx context.Context, action func() error) error {
 		defer unlock()
 		return f.err
 	}
-	_, err = concurrency.Detach(ctx, f.logger, unlock, func(context.Context) (struct{}, error) {
-		run := f.begun.Add(1)
-		f.ended, f.err = run, action()
-		return struct{}{}, f.err
-	})
+	_, err = concurrency.Detach(ctx, f.logger, unlock, noResult(func(context.Context) error {
+		number := f.begun.Add(1)
+		f.ended, f.err = number, action()
+		return f.err
+	}))
 	return err
 }

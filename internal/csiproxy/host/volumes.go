@@ -28,10 +28,7 @@ func withVolume[T any](h *Host, name string, access win32.Access, do func(win32.
 	}
 	defer h.close(device, name)
 	value, err := do(device)
-	if err != nil {
-		err = fmt.Errorf("volume %s: %w", name, err)
-	}
-	return value, err
+	return value, during(err, "volume %s", name)
 }
 
 // extentsOf returns the stretches of disks that a volume is on.
@@ -268,9 +265,7 @@ func (v volumes) Flush(ctx context.Context, volumeID string) error {
 }
 
 func (h *Host) flushVolume(name string) error {
-	_, err := withVolume(h, name, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
-		return struct{}{}, flush(device)
-	})
+	_, err := withVolume(h, name, win32.ReadWrite, noResult(flush))
 	return err
 }
 
@@ -289,8 +284,5 @@ func (v volumes) change(ctx context.Context, volumeID string, more []string, do 
 	for _, extent := range extents {
 		keys = append(keys, diskKey(extent.Disk))
 	}
-	_, err = operate(ctx, v.tasks, keys, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, do(ctx, name)
-	})
-	return err
+	return run(ctx, v.tasks, keys, func(ctx context.Context) error { return do(ctx, name) })
 }

@@ -53,10 +53,7 @@ func (v volumes) Format(ctx context.Context, volumeID, fileSystem string) error 
 	}
 	before := v.formats.now(name)
 	return v.change(ctx, name, nil, func(ctx context.Context, name string) error {
-		if err := v.format(ctx, name, before); err != nil {
-			return fmt.Errorf("format volume %s: %w", name, err)
-		}
-		return nil
+		return during(v.format(ctx, name, before), "format volume %s", name)
 	})
 }
 

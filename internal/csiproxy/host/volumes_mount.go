@@ -20,10 +20,7 @@ func (v volumes) Mount(ctx context.Context, volumeID, path string) error {
 		return err
 	}
 	return v.change(ctx, volumeID, []string{pathKey(at)}, func(ctx context.Context, name string) error {
-		if err := v.mount(ctx, name, at); err != nil {
-			return fmt.Errorf("mount volume %s at %s: %w", name, at, err)
-		}
-		return nil
+		return during(v.mount(ctx, name, at), "mount volume %s at %s", name, at)
 	})
 }
 
@@ -60,6 +57,28 @@ func (v volumes) mount(ctx context.Context, name string, at paths.Path) error {
 	return fmt.Errorf("SetVolumeMountPointW answered success, but %q is mounted there", now)
 }
 
+// CheckMount returns the error with which Mount would reject a directory as it is
+// now, and changes nothing. A caller that formats and then mounts checks the directory
+// before it formats.
+func (v volumes) CheckMount(ctx context.Context, volumeID, path string) error {
+	at, err := v.rules.Target("target path", path)
+	if err != nil {
+		return err
+	}
+	_, err = ask(ctx, v.tasks, pathKey(at), noResult(func(ctx context.Context) error {
+		target, err := v.mountTarget(ctx, at)
+		if err != nil {
+			return err
+		}
+		defer target.close()
+		if same(target.volume, volumeID) {
+			return nil
+		}
+		return target.ready()
+	}))
+	return during(err, "inspect %s", at)
+}
+
 // mountable rejects a volume without a filesystem. It removes the intent of a format
 // before the first file is written: a caller mounts only a volume whose format is
 // complete.
@@ -87,10 +106,7 @@ func (v volumes) Unmount(ctx context.Context, volumeID, path string) error {
 		return err
 	}
 	return v.change(ctx, volumeID, []string{pathKey(at)}, func(ctx context.Context, name string) error {
-		if err := v.unmount(ctx, name, at); err != nil {
-			return fmt.Errorf("unmount volume %s from %s: %w", name, at, err)
-		}
-		return nil
+		return during(v.unmount(ctx, name, at), "unmount volume %s from %s", name, at)
 	})
 }
 

@@ -23,10 +23,8 @@ func (v volumes) Resize(ctx context.Context, volumeID string, size int64) (int64
 	}
 	var total int64
 	err := v.change(ctx, volumeID, nil, func(ctx context.Context, name string) (err error) {
-		if total, err = v.resize(ctx, name, size); err != nil {
-			return fmt.Errorf("grow volume %s: %w", name, err)
-		}
-		return nil
+		total, err = v.resize(ctx, name, size)
+		return during(err, "grow volume %s", name)
 	})
 	if err != nil {
 		return 0, err
@@ -162,10 +160,8 @@ func (v volumes) growFilesystem(name string, partition int64) error {
 		return err
 	}
 	extend := win32.ExtendVolume{Sectors: partition / int64(ntfs.BytesPerSector)}
-	_, err = withVolume(v.Host, name, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
-		return struct{}{}, control(device, win32.FsctlExtendVolume, extend.Encode())
-	})
-	if err != nil {
+	grow := func(device win32.Device) error { return control(device, win32.FsctlExtendVolume, extend.Encode()) }
+	if _, err := withVolume(v.Host, name, win32.ReadWrite, noResult(grow)); err != nil {
 		return err
 	}
 	after, err := v.ntfsOf(name)
