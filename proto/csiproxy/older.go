@@ -50,7 +50,9 @@ func (o older) definition(operations *compose.Operations) api.Definition {
 }
 
 // method describes the method as protoc would generate it, with the conversions.
-func (o older) method(method protoreflect.MethodDescriptor, host api.Host, operations *compose.Operations) grpc.MethodDesc {
+func (o older) method(
+	method protoreflect.MethodDescriptor, host api.Host, operations *compose.Operations,
+) grpc.MethodDesc {
 	request := func() any { return convert.NewMessage(method.Input()) }
 	answer := func(ctx context.Context, server, request any) (any, error) {
 		typed, ok := request.(proto.Message)

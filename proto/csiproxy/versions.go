@@ -55,8 +55,11 @@ func alpha() older {
 }
 
 // partition serves PartitionDisk for versions without a call that brings a disk online.
-func partition(ctx context.Context, host api.Host, operations *compose.Operations, request proto.Message) (proto.Message, error) {
-	volumeID, err := operations.Partition(ctx, host, request.(*v1.PartitionDiskRequest).GetDiskNumber()) //nolint:forcetypeassert // the rule is this method's
+func partition(
+	ctx context.Context, host api.Host, operations *compose.Operations, request proto.Message,
+) (proto.Message, error) {
+	volumeID, err := operations.Partition(ctx, host,
+		request.(*v1.PartitionDiskRequest).GetDiskNumber()) //nolint:forcetypeassert // the rule is this method's
 	return &v1.PartitionDiskResponse{VolumeId: volumeID}, err
 }
 

@@ -16,7 +16,8 @@ func (m *Machine) Check() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
-	c := &checker{m: m, numbers: map[uint32]bool{}, names: map[string]bool{}, mounted: map[*node]struct{}{}, held: m.openHandles()}
+	c := &checker{m: m, numbers: map[uint32]bool{}, names: map[string]bool{}, mounted: map[*node]struct{}{},
+		held: m.openHandles()}
 	for _, d := range m.disks {
 		c.disk(d)
 	}

@@ -201,7 +201,8 @@ func (d *device) Control(code win32.ControlCode, in, out []byte) (int, error) {
 // Locking, dismounting and extending ask for writing although their codes do not.
 func (d *device) may(code win32.ControlCode) bool {
 	needs := code >> 14 & 3
-	if slices.Contains([]win32.ControlCode{win32.FsctlLockVolume, win32.FsctlDismountVolume, win32.FsctlExtendVolume}, code) {
+	if slices.Contains([]win32.ControlCode{win32.FsctlLockVolume, win32.FsctlDismountVolume, win32.FsctlExtendVolume},
+		code) {
 		needs = 3
 	}
 	return d.access == win32.ReadWrite || needs == 0 || needs == 1 && d.access == win32.Read

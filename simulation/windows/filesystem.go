@@ -48,7 +48,8 @@ func (d *disk) makeFilesystem(p *partition, request win32.FormatRequest) error {
 			cluster *= 2
 		}
 	}
-	if cluster < d.sector || cluster > mostCluster || cluster&(cluster-1) != 0 || p.Length/cluster > mostClusters || p.Length < leastNTFS {
+	if cluster < d.sector || cluster > mostCluster || cluster&(cluster-1) != 0 || p.Length/cluster > mostClusters ||
+		p.Length < leastNTFS {
 		return win32.StorageClusterSizeInvalid
 	}
 	fs := &filesystem{

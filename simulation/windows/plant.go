@@ -31,7 +31,8 @@ func (m *Machine) addSystemDisk() {
 			p.volume.filesystem().shortNames = !m.options.NoShortNames
 		}
 	}
-	for _, path := range []string{startDir, `C:\Program Files`, `C:\Users`, `C:\var\lib\kubelet\plugins`, `C:\var\lib\kubelet\pods`} {
+	for _, path := range []string{startDir, `C:\Program Files`, `C:\Users`, `C:\var\lib\kubelet\plugins`,
+		`C:\var\lib\kubelet\pods`} {
 		if err := m.mkdirAll(path); err != nil {
 			panic(fmt.Sprintf("%s: %v", path, err))
 		}

@@ -153,7 +153,8 @@ func (n *node) drop() {
 // isShort reports whether a name has the form 8.3 itself.
 func isShort(name string) bool {
 	base, extension, _ := strings.Cut(name, ".")
-	return base != "" && len(base) <= 8 && len(extension) <= 3 && name == shortRunes(base)+strings.TrimPrefix(name, base) &&
+	return base != "" && len(base) <= 8 && len(extension) <= 3 &&
+		name == shortRunes(base)+strings.TrimPrefix(name, base) &&
 		extension == shortRunes(extension)
 }
 

@@ -47,17 +47,22 @@ func (c *config) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	f.StringVar(&c.kubeletPath, "kubelet-path", `C:\var\lib\kubelet`,
 		"directory of the kubelet; paths of callers must be below it, or below a working directory")
-	f.StringArrayVar(&c.workingDirs, "working-dir", nil, "further `directory` that paths of callers may be below (may be repeated)")
-	f.BoolVar(&c.requirePrivacy, "require-privacy", true, "ask for encryption on SMB mappings; servers without SMB 3 encryption need false")
+	f.StringArrayVar(&c.workingDirs, "working-dir", nil,
+		"further `directory` that paths of callers may be below (may be repeated)")
+	f.BoolVar(&c.requirePrivacy, "require-privacy", true,
+		"ask for encryption on SMB mappings; servers without SMB 3 encryption need false")
 	f.StringSliceVar(&c.services, "service-allow", []string{"MSiSCSI"},
 		"`names` of the services that callers may query, start and stop; any other does not exist for them")
 	f.StringArrayVar(&c.sids, "allow-sid", nil,
 		"`SID` that may open the pipes in addition to SYSTEM and Administrators (may be repeated); such an account has full control of the machine")
 	f.BoolVar(&c.exitIfTaken, "exit-if-taken", false,
 		"end with an error when other processes serve all pipes at the start, instead of waiting until one is free")
-	f.StringVar(&c.stateDir, "state-dir", host.StateDir, "`directory` for state that Windows does not report, such as the users of an SMB mapping")
-	f.StringVar(&c.metricsAddress, "metrics-bind-address", "", "`host:port` of /metrics, /healthz and /readyz; none without it")
-	f.BoolVar(&c.windowsService, "windows-service", false, "run as a Windows service; only the service control manager sets it, see install")
+	f.StringVar(&c.stateDir, "state-dir", host.StateDir,
+		"`directory` for state that Windows does not report, such as the users of an SMB mapping")
+	f.StringVar(&c.metricsAddress, "metrics-bind-address", "",
+		"`host:port` of /metrics, /healthz and /readyz; none without it")
+	f.BoolVar(&c.windowsService, "windows-service", false,
+		"run as a Windows service; only the service control manager sets it, see install")
 	if c.machine.Flags != nil {
 		c.machine.Flags(f)
 	}

@@ -59,7 +59,9 @@ func (c *config) run(ctx context.Context, stamped string, stderr io.Writer) (err
 	if !c.windowsService {
 		return c.serve(ctx, log, func() {})
 	}
-	return service.Run(c.serviceName, stopTime, func(ctx context.Context, ready func()) error { return c.serve(ctx, log, ready) })
+	return service.Run(c.serviceName, stopTime, func(ctx context.Context, ready func()) error {
+		return c.serve(ctx, log, ready)
+	})
 }
 
 // openLog returns the log, and the function that closes it.

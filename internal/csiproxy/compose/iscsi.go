@@ -21,7 +21,9 @@ const undoLimit = 5 * time.Second
 
 // MountISCSILun logs in to a target, brings the disk of one of its LUNs online, and
 // returns the disk's number.
-func (o *Operations) MountISCSILun(ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32) (disk uint32, err error) {
+func (o *Operations) MountISCSILun(
+	ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32,
+) (disk uint32, err error) {
 	if err := checkLogin(login); err != nil {
 		return 0, err
 	}
@@ -117,7 +119,9 @@ func forget(ctx context.Context, iscsi api.ISCSI, portal api.Portal) error {
 
 // waitForLUN returns the LUN's disk. If the LUN was added to the target after the session
 // began, its disk appears only after a rescan.
-func (o *Operations) waitForLUN(ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32) (api.Disk, error) {
+func (o *Operations) waitForLUN(
+	ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32,
+) (api.Disk, error) {
 	limit, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
 	var disks []api.Disk
@@ -156,7 +160,8 @@ func missingLUN(ctx context.Context, iqn string, lun uint32, disks []api.Disk) e
 			luns[i] = disk.Location.LUN
 		}
 	}
-	return fmt.Errorf("%w: target %s has no disk at LUN %d; its disks are at %s", backend.ErrNotFound, iqn, lun, strings.Join(luns, ", "))
+	return fmt.Errorf("%w: target %s has no disk at LUN %d; its disks are at %s", backend.ErrNotFound, iqn, lun,
+		strings.Join(luns, ", "))
 }
 
 // sessionDisks returns the disks of a session. A disk that Windows does not list has a
@@ -193,7 +198,9 @@ func atLUN(disks []api.Disk, lun uint32) int {
 
 // UnmountISCSILun takes the LUN's disk offline, and ends the session when none of
 // its disks is online any more.
-func (o *Operations) UnmountISCSILun(ctx context.Context, host api.Host, portal api.Portal, iqn string, lun uint32) error {
+func (o *Operations) UnmountISCSILun(
+	ctx context.Context, host api.Host, portal api.Portal, iqn string, lun uint32,
+) error {
 	unlock, err := o.lock(session(portal, iqn))
 	if err != nil {
 		return err

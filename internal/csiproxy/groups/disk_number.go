@@ -20,12 +20,16 @@ func numberCalls() []call[api.Disks] {
 	}
 }
 
-func listDiskLocations(ctx context.Context, disks api.Disks, _ *pb.ListDiskLocationsRequest) (*pb.ListDiskLocationsResponse, error) {
+func listDiskLocations(
+	ctx context.Context, disks api.Disks, _ *pb.ListDiskLocationsRequest,
+) (*pb.ListDiskLocationsResponse, error) {
 	list, err := disks.List(ctx)
 	return &pb.ListDiskLocationsResponse{DiskLocations: locationsByNumber(list)}, err
 }
 
-func partitionDisk(ctx context.Context, disks api.Disks, req *pb.PartitionDiskRequest) (*pb.PartitionDiskResponse, error) {
+func partitionDisk(
+	ctx context.Context, disks api.Disks, req *pb.PartitionDiskRequest,
+) (*pb.PartitionDiskResponse, error) {
 	_, err := disks.Partition(ctx, req.GetDiskNumber(), api.Identity{})
 	return &pb.PartitionDiskResponse{}, err
 }

@@ -36,11 +36,15 @@ func rmdir(ctx context.Context, files api.Filesystem, req *pb.RmdirRequest) (*pb
 	return &pb.RmdirResponse{}, files.Rmdir(ctx, req.GetPath(), req.GetForce())
 }
 
-func rmdirContents(ctx context.Context, files api.Filesystem, req *pb.RmdirContentsRequest) (*pb.RmdirContentsResponse, error) {
+func rmdirContents(
+	ctx context.Context, files api.Filesystem, req *pb.RmdirContentsRequest,
+) (*pb.RmdirContentsResponse, error) {
 	return &pb.RmdirContentsResponse{}, files.RmdirContents(ctx, req.GetPath())
 }
 
-func createSymlink(ctx context.Context, files api.Filesystem, req *pb.CreateSymlinkRequest) (*pb.CreateSymlinkResponse, error) {
+func createSymlink(
+	ctx context.Context, files api.Filesystem, req *pb.CreateSymlinkRequest,
+) (*pb.CreateSymlinkResponse, error) {
 	return &pb.CreateSymlinkResponse{}, files.Link(ctx, req.GetSourcePath(), req.GetTargetPath())
 }
 

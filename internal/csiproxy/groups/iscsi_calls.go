@@ -24,7 +24,9 @@ func mutualCalls() []call[api.ISCSI] {
 	return []call[api.ISCSI]{unary("SetMutualChapSecret", setMutualChapSecret)}
 }
 
-func addTargetPortal(ctx context.Context, initiator api.ISCSI, req *pb.AddTargetPortalRequest) (*pb.AddTargetPortalResponse, error) {
+func addTargetPortal(
+	ctx context.Context, initiator api.ISCSI, req *pb.AddTargetPortalRequest,
+) (*pb.AddTargetPortalResponse, error) {
 	at, err := portal(req.GetTargetPortal())
 	if err != nil {
 		return nil, err
@@ -53,12 +55,16 @@ func removeTargetPortal(
 	return &pb.RemoveTargetPortalResponse{}, initiator.RemovePortal(ctx, at)
 }
 
-func listTargetPortals(ctx context.Context, initiator api.ISCSI, _ *pb.ListTargetPortalsRequest) (*pb.ListTargetPortalsResponse, error) {
+func listTargetPortals(
+	ctx context.Context, initiator api.ISCSI, _ *pb.ListTargetPortalsRequest,
+) (*pb.ListTargetPortalsResponse, error) {
 	portals, err := initiator.Portals(ctx)
 	return &pb.ListTargetPortalsResponse{TargetPortals: messages(portals)}, err
 }
 
-func connectTarget(ctx context.Context, initiator api.ISCSI, req *pb.ConnectTargetRequest) (*pb.ConnectTargetResponse, error) {
+func connectTarget(
+	ctx context.Context, initiator api.ISCSI, req *pb.ConnectTargetRequest,
+) (*pb.ConnectTargetResponse, error) {
 	asked, err := login(req)
 	if err != nil {
 		return nil, err
@@ -66,7 +72,9 @@ func connectTarget(ctx context.Context, initiator api.ISCSI, req *pb.ConnectTarg
 	return &pb.ConnectTargetResponse{}, initiator.Connect(ctx, asked)
 }
 
-func disconnectTarget(ctx context.Context, initiator api.ISCSI, req *pb.DisconnectTargetRequest) (*pb.DisconnectTargetResponse, error) {
+func disconnectTarget(
+	ctx context.Context, initiator api.ISCSI, req *pb.DisconnectTargetRequest,
+) (*pb.DisconnectTargetResponse, error) {
 	at, err := portal(req.GetTargetPortal())
 	if err != nil {
 		return nil, err
@@ -74,7 +82,9 @@ func disconnectTarget(ctx context.Context, initiator api.ISCSI, req *pb.Disconne
 	return &pb.DisconnectTargetResponse{}, initiator.Disconnect(ctx, at, req.GetIqn())
 }
 
-func getTargetDisks(ctx context.Context, initiator api.ISCSI, req *pb.GetTargetDisksRequest) (*pb.GetTargetDisksResponse, error) {
+func getTargetDisks(
+	ctx context.Context, initiator api.ISCSI, req *pb.GetTargetDisksRequest,
+) (*pb.GetTargetDisksResponse, error) {
 	at, err := portal(req.GetTargetPortal())
 	if err != nil {
 		return nil, err

@@ -44,7 +44,8 @@ func authType(message pb.AuthenticationType) (api.AuthType, error) {
 	case pb.AuthenticationType_MUTUAL_CHAP:
 		return api.MutualCHAP, nil
 	}
-	return 0, fmt.Errorf("auth_type %d: %w: it is 0 (none), 1 (one-way CHAP) or 2 (mutual CHAP)", message, backend.ErrInvalid)
+	return 0, fmt.Errorf("auth_type %d: %w: it is 0 (none), 1 (one-way CHAP) or 2 (mutual CHAP)",
+		message, backend.ErrInvalid)
 }
 
 func messages(portals []api.Portal) []*pb.TargetPortal {

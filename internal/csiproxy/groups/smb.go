@@ -38,11 +38,15 @@ func errorCalls() []call[api.SMB] {
 	return before.same("NewSmbGlobalMapping", "RemoveSmbGlobalMapping")
 }
 
-func newMapping(ctx context.Context, shares api.SMB, req *pb.NewSmbGlobalMappingRequest) (*pb.NewSmbGlobalMappingResponse, error) {
+func newMapping(
+	ctx context.Context, shares api.SMB, req *pb.NewSmbGlobalMappingRequest,
+) (*pb.NewSmbGlobalMappingResponse, error) {
 	return &pb.NewSmbGlobalMappingResponse{}, shares.Mount(ctx, mount(req))
 }
 
-func removeMapping(ctx context.Context, shares api.SMB, req *pb.RemoveSmbGlobalMappingRequest) (*pb.RemoveSmbGlobalMappingResponse, error) {
+func removeMapping(
+	ctx context.Context, shares api.SMB, req *pb.RemoveSmbGlobalMappingRequest,
+) (*pb.RemoveSmbGlobalMappingResponse, error) {
 	return &pb.RemoveSmbGlobalMappingResponse{}, unmount(ctx, shares, req.GetRemotePath())
 }
 

@@ -34,7 +34,9 @@ func getBIOSSerialNumber(
 	return &pb.GetBIOSSerialNumberResponse{SerialNumber: validText(serial)}, err
 }
 
-func startService(ctx context.Context, machine api.System, req *pb.StartServiceRequest) (*pb.StartServiceResponse, error) {
+func startService(
+	ctx context.Context, machine api.System, req *pb.StartServiceRequest,
+) (*pb.StartServiceResponse, error) {
 	return &pb.StartServiceResponse{}, machine.StartService(ctx, req.GetName())
 }
 
@@ -53,7 +55,8 @@ func getService(ctx context.Context, machine api.System, req *pb.GetServiceReque
 // message rejects a start type that the API lacks: a client would take it for another.
 func message(asked api.Service) (*pb.GetServiceResponse, error) {
 	if asked.StartType > uint32(pb.StartType_DISABLED) {
-		return nil, fmt.Errorf("service %q: Windows reports start type %d, which the API lacks", asked.DisplayName, asked.StartType)
+		return nil, fmt.Errorf("service %q: Windows reports start type %d, which the API lacks",
+			asked.DisplayName, asked.StartType)
 	}
 	status := pb.ServiceStatus_UNKNOWN
 	if asked.Status <= uint32(pb.ServiceStatus_PAUSED) {

@@ -29,33 +29,47 @@ func closestCalls() []call[api.Volumes] {
 	return []call[api.Volumes]{unary("GetClosestVolumeIDFromTargetPath", getClosestVolumeID)}
 }
 
-func listVolumesOnDisk(ctx context.Context, volumes api.Volumes, req *pb.ListVolumesOnDiskRequest) (*pb.ListVolumesOnDiskResponse, error) {
+func listVolumesOnDisk(
+	ctx context.Context, volumes api.Volumes, req *pb.ListVolumesOnDiskRequest,
+) (*pb.ListVolumesOnDiskResponse, error) {
 	ids, err := list(ctx, volumes, req.GetDiskNumber(), req.GetPartitionNumber())
 	return &pb.ListVolumesOnDiskResponse{VolumeIds: ids}, err
 }
 
-func mountVolume(ctx context.Context, volumes api.Volumes, req *pb.MountVolumeRequest) (*pb.MountVolumeResponse, error) {
+func mountVolume(
+	ctx context.Context, volumes api.Volumes, req *pb.MountVolumeRequest,
+) (*pb.MountVolumeResponse, error) {
 	return &pb.MountVolumeResponse{}, volumes.Mount(ctx, req.GetVolumeId(), req.GetTargetPath())
 }
 
-func unmountVolume(ctx context.Context, volumes api.Volumes, req *pb.UnmountVolumeRequest) (*pb.UnmountVolumeResponse, error) {
+func unmountVolume(
+	ctx context.Context, volumes api.Volumes, req *pb.UnmountVolumeRequest,
+) (*pb.UnmountVolumeResponse, error) {
 	return &pb.UnmountVolumeResponse{}, volumes.Unmount(ctx, req.GetVolumeId(), req.GetTargetPath())
 }
 
-func isVolumeFormatted(ctx context.Context, volumes api.Volumes, req *pb.IsVolumeFormattedRequest) (*pb.IsVolumeFormattedResponse, error) {
+func isVolumeFormatted(
+	ctx context.Context, volumes api.Volumes, req *pb.IsVolumeFormattedRequest,
+) (*pb.IsVolumeFormattedResponse, error) {
 	is, err := formatted(ctx, volumes, req.GetVolumeId())
 	return &pb.IsVolumeFormattedResponse{Formatted: is}, err
 }
 
-func formatVolume(ctx context.Context, volumes api.Volumes, req *pb.FormatVolumeRequest) (*pb.FormatVolumeResponse, error) {
+func formatVolume(
+	ctx context.Context, volumes api.Volumes, req *pb.FormatVolumeRequest,
+) (*pb.FormatVolumeResponse, error) {
 	return &pb.FormatVolumeResponse{}, format(ctx, volumes, req.GetVolumeId())
 }
 
-func resizeVolume(ctx context.Context, volumes api.Volumes, req *pb.ResizeVolumeRequest) (*pb.ResizeVolumeResponse, error) {
+func resizeVolume(
+	ctx context.Context, volumes api.Volumes, req *pb.ResizeVolumeRequest,
+) (*pb.ResizeVolumeResponse, error) {
 	return &pb.ResizeVolumeResponse{}, resize(ctx, volumes, req.GetVolumeId(), req.GetSizeBytes())
 }
 
-func getVolumeStats(ctx context.Context, volumes api.Volumes, req *pb.GetVolumeStatsRequest) (*pb.GetVolumeStatsResponse, error) {
+func getVolumeStats(
+	ctx context.Context, volumes api.Volumes, req *pb.GetVolumeStatsRequest,
+) (*pb.GetVolumeStatsResponse, error) {
 	stats, err := volumes.Stats(ctx, req.GetVolumeId())
 	return &pb.GetVolumeStatsResponse{TotalBytes: stats.Total, UsedBytes: stats.Used}, err
 }
@@ -81,6 +95,8 @@ func getClosestVolumeID(
 	return &pb.GetClosestVolumeIDFromTargetPathResponse{VolumeId: id}, err
 }
 
-func writeVolumeCache(ctx context.Context, volumes api.Volumes, req *pb.WriteVolumeCacheRequest) (*pb.WriteVolumeCacheResponse, error) {
+func writeVolumeCache(
+	ctx context.Context, volumes api.Volumes, req *pb.WriteVolumeCacheRequest,
+) (*pb.WriteVolumeCacheResponse, error) {
 	return &pb.WriteVolumeCacheResponse{}, volumes.Flush(ctx, req.GetVolumeId())
 }

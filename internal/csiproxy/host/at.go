@@ -57,7 +57,8 @@ func (v volumes) follow(
 		}
 		path = seen.next
 	}
-	return "", fmt.Errorf("%w: more than %d links from %s; they may lead in a circle, remove one", backend.ErrPrecondition, maxLinks, text)
+	return "", fmt.Errorf("%w: more than %d links from %s; they may lead in a circle, remove one",
+		backend.ErrPrecondition, maxLinks, text)
 }
 
 // resolveLast resolves the last name only: no directory on the path may be a link.
@@ -151,7 +152,8 @@ func (w *walk) resolveReparse(name, rest string) (step, error) {
 func (h *Host) mountedAt(at string, link win32.Reparse) (string, error) {
 	named, err := h.machine.Volumes.MountPoint(at + `\`)
 	if err != nil {
-		h.logger.Debug("Windows does not know the volume of a mounted folder", "path", at, "volume", link.Target(), "error", err)
+		h.logger.Debug("Windows does not know the volume of a mounted folder", "path", at,
+			"volume", link.Target(), "error", err)
 		named = link.Target()
 	}
 	volume, err := win32.ParseVolumeName(named)

@@ -36,7 +36,9 @@ func withDisk[T any](h *Host, number uint32, access win32.Access, do func(win32.
 // withExpected is withDisk for the disk of an identity. It compares the identity on the
 // open handle: before, Windows may give the disk's number to another disk; after, the
 // handle reaches this disk only.
-func withExpected[T any](h *Host, number uint32, expected api.Identity, access win32.Access, do func(win32.Device) (T, error)) (T, error) {
+func withExpected[T any](
+	h *Host, number uint32, expected api.Identity, access win32.Access, do func(win32.Device) (T, error),
+) (T, error) {
 	if expected == (api.Identity{}) {
 		return withDisk(h, number, access, do)
 	}

@@ -167,7 +167,8 @@ func cannot(err error) bool {
 
 func location(a win32.SCSIAddress) *api.DiskLocation {
 	decimal := func(b uint8) string { return strconv.Itoa(int(b)) }
-	return &api.DiskLocation{Adapter: decimal(a.Port), Bus: decimal(a.Path), Target: decimal(a.Target), LUN: decimal(a.LUN)}
+	return &api.DiskLocation{Adapter: decimal(a.Port), Bus: decimal(a.Path),
+		Target: decimal(a.Target), LUN: decimal(a.LUN)}
 }
 
 // page83 returns the first identifier of the device itself in the form that drivers

@@ -121,7 +121,8 @@ func initialise(device win32.Device) (win32.DriveLayout, error) {
 		return before, err
 	}
 	if before.Style != win32.StyleRaw {
-		return before, fmt.Errorf("%w: it has an %v since it is online; repeat the call", backend.ErrUnavailable, before.Style)
+		return before, fmt.Errorf("%w: it has an %v since it is online; repeat the call",
+			backend.ErrUnavailable, before.Style)
 	}
 	create := win32.CreateDisk{Style: win32.StyleGPT, DiskID: win32.NewGUID(), MaxPartitions: maxPartitions}
 	if err := control(device, win32.IoctlDiskCreateDisk, create.Encode()); err != nil {

@@ -25,7 +25,8 @@ const (
 func usedPartitions(layout win32.DriveLayout) []win32.Partition {
 	var used []win32.Partition
 	for _, p := range layout.Partitions {
-		empty := p.Length <= 0 || layout.Style == win32.StyleMBR && p.MBRType == 0 || layout.Style == win32.StyleGPT && p.Type == win32.GUID{}
+		empty := p.Length <= 0 || layout.Style == win32.StyleMBR && p.MBRType == 0 || layout.Style == win32.StyleGPT &&
+			p.Type == win32.GUID{}
 		if !empty {
 			used = append(used, p)
 		}
@@ -134,7 +135,8 @@ func planPartitions(layout win32.DriveLayout, newID func() win32.GUID) (win32.Dr
 // sameEntries compares a layout that was written with the one that is read.
 func sameEntries(written, read win32.DriveLayout) error {
 	if read.Style != written.Style || read.DiskID != written.DiskID {
-		return fmt.Errorf("the table is %v of disk %v; written was %v of %v", read.Style, read.DiskID, written.Style, written.DiskID)
+		return fmt.Errorf("the table is %v of disk %v; written was %v of %v", read.Style, read.DiskID,
+			written.Style, written.DiskID)
 	}
 	for _, want := range written.Partitions {
 		i := slices.IndexFunc(read.Partitions, func(p win32.Partition) bool { return p.ID == want.ID })

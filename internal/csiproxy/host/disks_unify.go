@@ -27,7 +27,8 @@ func unify(found []api.Disk) []api.Disk {
 		listed = append(listed, disks...)
 	}
 	slices.SortFunc(listed, func(a, b api.Disk) int {
-		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.SerialNumber, b.SerialNumber), cmp.Compare(a.Page83, b.Page83))
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.SerialNumber, b.SerialNumber),
+			cmp.Compare(a.Page83, b.Page83))
 	})
 	return listed
 }
@@ -64,7 +65,8 @@ func contest(number uint32, disks []api.Disk) []api.Disk {
 		}
 		disks[i].Number = api.UnknownNumber
 		if disk.Problem == nil {
-			disks[i].Problem = fmt.Errorf("%w: it answered number %d, and so did another disk; list the disks again", backend.ErrUnavailable, number)
+			disks[i].Problem = fmt.Errorf("%w: it answered number %d, and so did another disk; list the disks again",
+				backend.ErrUnavailable, number)
 		}
 	}
 	return disks

@@ -21,7 +21,9 @@ const filesAtOnce = 128
 // below runs an operation from a root down, in a goroutine. If a mounted volume does
 // not answer, only the callers that need it wait, as long as their contexts allow. A
 // driver that repeats a call for one path cannot take all the threads.
-func below[T any](ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) (T, error)) (T, error) {
+func below[T any](
+	ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) (T, error),
+) (T, error) {
 	return belowLocked(ctx, h, path, func() {}, do)
 }
 

@@ -108,7 +108,8 @@ func (i iscsi) Discover(ctx context.Context, portal api.Portal) ([]string, error
 			return nil, err
 		}
 		if !there {
-			return nil, fmt.Errorf("%w: target portal %s port %d has not been added", backend.ErrNotFound, portal.Address, portal.Port)
+			return nil, fmt.Errorf("%w: target portal %s port %d has not been added", backend.ErrNotFound,
+				portal.Address, portal.Port)
 		}
 		targets, err := i.machine.ISCSI.Targets(ctx, portal, true)
 		return targets, failed(err, "discover target portal %s port %d", portal.Address, portal.Port)

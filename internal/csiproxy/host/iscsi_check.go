@@ -49,7 +49,8 @@ func isHostName(name string) bool {
 		return false
 	}
 	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
-		if label == "" || len(label) > 63 || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") || !consistsOf(label, "-_") {
+		if label == "" || len(label) > 63 || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") ||
+			!consistsOf(label, "-_") {
 			return false
 		}
 	}
@@ -80,7 +81,8 @@ func checkIQN(name string) error {
 	case "iqn":
 		date, domain, _ := strings.Cut(rest, ".")
 		authority, _, _ := strings.Cut(domain, ":")
-		good = len(date) == 7 && isDigits(date[:4]) && date[4] == '-' && isDigits(date[5:]) && date[5:] >= "01" && date[5:] <= "12" &&
+		good = len(date) == 7 && isDigits(date[:4]) && date[4] == '-' && isDigits(date[5:]) && date[5:] >= "01" &&
+			date[5:] <= "12" &&
 			authority != "" && consistsOf(domain, ".:-_")
 	case "eui":
 		good = len(rest) == 16 && isHex(rest)
@@ -88,7 +90,8 @@ func checkIQN(name string) error {
 		good = (len(rest) == 16 || len(rest) == 32) && isHex(rest)
 	}
 	if !good || len(name) > maxISCSIName {
-		return fmt.Errorf("%w: target name %.100q; give iqn.YYYY-MM.DOMAIN:TEXT, eui.DIGITS or naa.DIGITS", backend.ErrInvalid, name)
+		return fmt.Errorf("%w: target name %.100q; give iqn.YYYY-MM.DOMAIN:TEXT, eui.DIGITS or naa.DIGITS",
+			backend.ErrInvalid, name)
 	}
 	return nil
 }
@@ -102,7 +105,8 @@ func checkLogin(login api.ISCSILogin) error {
 		return nil
 	case api.OneWayCHAP, api.MutualCHAP:
 	default:
-		return fmt.Errorf("%w: authentication type %d; known are 0 none, 1 one-way CHAP, 2 mutual CHAP", backend.ErrInvalid, login.Auth)
+		return fmt.Errorf("%w: authentication type %d; known are 0 none, 1 one-way CHAP, 2 mutual CHAP",
+			backend.ErrInvalid, login.Auth)
 	}
 	if login.Username == "" || len(login.Username) > maxCHAPName || strings.ContainsFunc(login.Username, isControl) {
 		return fmt.Errorf("%w: the CHAP user name has %d bytes or unprintable ones; give 1 to %d",
@@ -113,7 +117,8 @@ func checkLogin(login api.ISCSILogin) error {
 
 func checkCHAPSecret(secret api.Secret) error {
 	if n := len(secret.Reveal()); n < minCHAPSecret || n > maxCHAPSecret {
-		return fmt.Errorf("%w: the CHAP secret has %d bytes; Windows takes %d to %d", backend.ErrInvalid, n, minCHAPSecret, maxCHAPSecret)
+		return fmt.Errorf("%w: the CHAP secret has %d bytes; Windows takes %d to %d", backend.ErrInvalid, n,
+			minCHAPSecret, maxCHAPSecret)
 	}
 	return nil
 }

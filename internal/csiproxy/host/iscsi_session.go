@@ -94,7 +94,8 @@ func (i iscsi) connect(ctx context.Context, t target, login api.ISCSILogin) erro
 		return nil
 	}
 	_, err = i.machine.ISCSI.Login(ctx, login)
-	if err != nil && !isErrno(err, win32.ISDSCTargetAlreadyLoggedIn, win32.ISDSCSessionAlreadyExists, win32.ISDSCConnectionAlreadyExists) {
+	if err != nil &&
+		!isErrno(err, win32.ISDSCTargetAlreadyLoggedIn, win32.ISDSCSessionAlreadyExists, win32.ISDSCConnectionAlreadyExists) {
 		return failed(err, "log in")
 	}
 	if len(kept) == 0 {
@@ -130,7 +131,8 @@ func (i iscsi) isConnected(ctx context.Context, t target) error {
 		return err
 	}
 	if len(sessions) == 0 || len(kept) == 0 {
-		return fmt.Errorf("LoginIScsiTargetW answered success, but there are %d sessions and %d persistent logins", len(sessions), len(kept))
+		return fmt.Errorf("LoginIScsiTargetW answered success, but there are %d sessions and %d persistent logins",
+			len(sessions), len(kept))
 	}
 	return nil
 }

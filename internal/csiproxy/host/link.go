@@ -24,7 +24,8 @@ func (f filesystem) Link(ctx context.Context, source, link string) error {
 		return err
 	}
 	if from.Equal(at) {
-		return fmt.Errorf("%w: target path %q is the source path as well; a link cannot lead to itself", backend.ErrInvalid, link)
+		return fmt.Errorf("%w: target path %q is the source path as well; a link cannot lead to itself",
+			backend.ErrInvalid, link)
 	}
 	if err := change(ctx, f.Host, from, (*walk).checkSource); err != nil {
 		return fmt.Errorf("the source of a link: %w", err)
@@ -65,7 +66,8 @@ func (w *walk) link(name, target string) error {
 	switch {
 	case made == nil || isErrno(made, win32.ErrorAlreadyExists, win32.ErrorFileExists):
 	case isGone(made): // the directory is open, so it is the link that is missing
-		return fmt.Errorf("link %s to %s: Windows answered success, but the link does not exist: %w", w.child(name), target, made)
+		return fmt.Errorf("link %s to %s: Windows answered success, but the link does not exist: %w",
+			w.child(name), target, made)
 	default:
 		return failed(made, "link %s to %s", w.child(name), target)
 	}
@@ -76,7 +78,8 @@ func (w *walk) link(name, target string) error {
 	case err == nil:
 		err = w.sameLink(info, name, target)
 	case isGone(err) && made != nil:
-		return fmt.Errorf("%w: %s existed and was removed meanwhile; another call works on it, repeat this one", backend.ErrBusy, w.child(name))
+		return fmt.Errorf("%w: %s existed and was removed meanwhile; another call works on it, repeat this one",
+			backend.ErrBusy, w.child(name))
 	case isGone(err):
 		return fmt.Errorf("link %s to %s: Windows answered success, but the link does not exist", w.child(name), target)
 	}

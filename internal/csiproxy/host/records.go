@@ -39,7 +39,8 @@ func newRecords(dir string, logger *slog.Logger) (*records, error) {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	if open != nil {
-		logger.Warn("accounts other than administrators may read the state directory of csi-proxy", "path", dir, "error", open)
+		logger.Warn("accounts other than administrators may read the state directory of csi-proxy",
+			"path", dir, "error", open)
 	}
 	return r, nil
 }

@@ -74,5 +74,6 @@ func protect(dir string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 		return os.NewSyscallError("CreateWellKnownSid", err)
 	}
 	const what = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
-	return os.NewSyscallError("SetNamedSecurityInfo", windows.SetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, what, owner, nil, rights, nil))
+	return os.NewSyscallError("SetNamedSecurityInfo",
+		windows.SetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, what, owner, nil, rights, nil))
 }

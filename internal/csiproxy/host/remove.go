@@ -77,7 +77,8 @@ func (w *walk) removeEntry(ctx context.Context, info win32.FileInfo, name string
 	case force || info.IsReparse():
 		return r.remove(w.dir, info, name, w.child(name), 0)
 	case !info.IsDir():
-		return fmt.Errorf("%w: %s is a file, not a directory; a file is removed with force only", backend.ErrPrecondition, w.child(name))
+		return fmt.Errorf("%w: %s is a file, not a directory; a file is removed with force only",
+			backend.ErrPrecondition, w.child(name))
 	}
 	return r.removeOne(w.dir, name, w.child(name))
 }

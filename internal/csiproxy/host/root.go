@@ -32,7 +32,8 @@ var errClosed = fmt.Errorf("%w: csi-proxy is stopping", backend.ErrUnavailable)
 func newRoot(path paths.Path, files win32.Files, logger *slog.Logger) *root {
 	r := &root{path: path, files: files, logger: logger}
 	if err := r.open(); err != nil {
-		logger.Warn("a directory cannot be opened yet; the next call that needs it tries again", "path", path.String(), "error", err)
+		logger.Warn("a directory cannot be opened yet; the next call that needs it tries again",
+			"path", path.String(), "error", err)
 	}
 	return r
 }

@@ -106,7 +106,9 @@ func (s smb) mount(ctx context.Context, at remote, local paths.Path, mount api.S
 
 // mapped makes sure that the share is mapped for the user and that the record has the
 // holder. before are the holders from before the call.
-func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMBMount) (record smbRecord, before []string, err error) {
+func (s smb) mapped(
+	ctx context.Context, at remote, holder string, mount api.SMBMount,
+) (record smbRecord, before []string, err error) {
 	name := smbRecordName(at.root())
 	known, err := s.records.read(name, &record)
 	if err != nil {

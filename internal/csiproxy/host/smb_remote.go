@@ -28,7 +28,8 @@ type remote struct {
 // parseRemote reads \\server\share\directory…, with slashes or backslashes.
 func parseRemote(text string) (remote, error) {
 	invalid := func(reason string) (remote, error) {
-		return remote{}, fmt.Errorf(`%w: remote path %.100q: %s; give \\server\share, or a directory on it`, backend.ErrInvalid, text, reason)
+		return remote{}, fmt.Errorf(`%w: remote path %.100q: %s; give \\server\share, or a directory on it`,
+			backend.ErrInvalid, text, reason)
 	}
 	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > maxRemote {
 		return invalid(fmt.Sprintf("it has more than %d characters, or is not text", maxRemote))

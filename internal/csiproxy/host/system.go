@@ -86,7 +86,9 @@ func (s system) StartService(ctx context.Context, name string) error {
 }
 
 func (h *Host) startService(ctx context.Context, name string) error {
-	return run(ctx, h.tasks, []string{serviceKey(name)}, func(ctx context.Context) error { return h.runService(ctx, name) })
+	return run(ctx, h.tasks, []string{serviceKey(name)}, func(ctx context.Context) error {
+		return h.runService(ctx, name)
+	})
 }
 
 // runService starts the service once and waits until it runs. A service that is stopping
@@ -104,9 +106,11 @@ func (h *Host) runService(ctx context.Context, name string) error {
 		case last.Status != serviceStopped:
 			return false, nil
 		case last.StartType == serviceDisabled:
-			return false, fmt.Errorf("%w: service %s is disabled; enable it: %w", backend.ErrPrecondition, name, win32.ErrorServiceDisabled)
+			return false, fmt.Errorf("%w: service %s is disabled; enable it: %w", backend.ErrPrecondition, name,
+				win32.ErrorServiceDisabled)
 		case requested:
-			return false, fmt.Errorf("%w: service %s stopped again right after its start; see the event log", backend.ErrUnavailable, name)
+			return false, fmt.Errorf("%w: service %s stopped again right after its start; see the event log",
+				backend.ErrUnavailable, name)
 		}
 		requested = true
 		err = h.machine.Services.Start(name)
@@ -116,7 +120,8 @@ func (h *Host) runService(ctx context.Context, name string) error {
 		return false, failed(err, "start service %s", name)
 	})
 	if err == nil && !runs {
-		err = fmt.Errorf("%w: service %s does not run after %s; its state is %d", backend.ErrUnavailable, name, serviceLimit, last.Status)
+		err = fmt.Errorf("%w: service %s does not run after %s; its state is %d", backend.ErrUnavailable, name,
+			serviceLimit, last.Status)
 	}
 	return err
 }
@@ -128,7 +133,9 @@ func (s system) StopService(ctx context.Context, name string, force bool) error 
 	if err != nil {
 		return err
 	}
-	return run(ctx, s.tasks, []string{serviceKey(name)}, func(ctx context.Context) error { return s.stop(ctx, name, force, nil) })
+	return run(ctx, s.tasks, []string{serviceKey(name)}, func(ctx context.Context) error {
+		return s.stop(ctx, name, force, nil)
+	})
 }
 
 // stop stops a service; above are the services on which it depends and for which it is

@@ -86,7 +86,8 @@ func (t *mountTarget) mounted() (string, error) {
 // own disk. It is ErrPrecondition for any other.
 func (t *mountTarget) ready() error {
 	if t.volume != "" {
-		return fmt.Errorf("%w: the volume %s is mounted at %s; unmount it first", backend.ErrPrecondition, t.volume, t.directory)
+		return fmt.Errorf("%w: the volume %s is mounted at %s; unmount it first", backend.ErrPrecondition,
+			t.volume, t.directory)
 	}
 	if t.walk.volume != "" {
 		return fmt.Errorf("%w: %s lies within the mounted volume %s; choose a directory on the machine's own disk",

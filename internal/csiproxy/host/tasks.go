@@ -109,7 +109,8 @@ func askBounded[T any](ctx context.Context, t *tasks, key string, do func(contex
 	began, _ := t.asked.Load(key)
 	if began, ok := began.(time.Time); ok && time.Since(began) >= questionTimeout {
 		var none T
-		return none, fmt.Errorf("%w: %s has not answered for %s", backend.ErrUnavailable, key, time.Since(began).Round(time.Second))
+		return none, fmt.Errorf("%w: %s has not answered for %s", backend.ErrUnavailable, key,
+			time.Since(began).Round(time.Second))
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, questionTimeout,
 		fmt.Errorf("%w: %s did not answer within %s", backend.ErrUnavailable, key, questionTimeout))

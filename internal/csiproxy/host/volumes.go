@@ -271,7 +271,9 @@ func (h *Host) flushVolume(name string) error {
 
 // change runs an operation with the volume, its disks and the other keys locked. For a
 // volume whose disks are gone it locks the volume only.
-func (v volumes) change(ctx context.Context, volumeID string, more []string, do func(ctx context.Context, name string) error) error {
+func (v volumes) change(
+	ctx context.Context, volumeID string, more []string, do func(ctx context.Context, name string) error,
+) error {
 	name, err := win32.ParseVolumeName(volumeID)
 	if err != nil {
 		return err

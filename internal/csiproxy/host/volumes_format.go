@@ -45,7 +45,8 @@ func formatRecord(volume string) string {
 // same call, repeated by a caller whose deadline had passed.
 func (v volumes) Format(ctx context.Context, volumeID, fileSystem string) error {
 	if fileSystem != "" && !strings.EqualFold(fileSystem, ntfsName) {
-		return fmt.Errorf("%w: filesystem %.50q; volumes are formatted with %s only", backend.ErrInvalid, fileSystem, ntfsName)
+		return fmt.Errorf("%w: filesystem %.50q; volumes are formatted with %s only", backend.ErrInvalid,
+			fileSystem, ntfsName)
 	}
 	name, err := win32.ParseVolumeName(volumeID)
 	if err != nil {

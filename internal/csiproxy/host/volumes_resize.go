@@ -68,7 +68,8 @@ func (v volumes) growable(name string) (win32.NTFSVolumeData, error) {
 		return win32.NTFSVolumeData{}, err
 	}
 	if fileSystem != ntfsName {
-		return win32.NTFSVolumeData{}, fmt.Errorf("%w: its filesystem is %q, and only %s grows", backend.ErrPrecondition, fileSystem, ntfsName)
+		return win32.NTFSVolumeData{}, fmt.Errorf("%w: its filesystem is %q, and only %s grows", backend.ErrPrecondition,
+			fileSystem, ntfsName)
 	}
 	return v.ntfsOf(name)
 }
@@ -94,7 +95,8 @@ func growPartition(
 	if bytes == 0 {
 		return before.Length, nil
 	}
-	if err := control(device, win32.IoctlDiskGrowPartition, win32.GrowPartition{Number: before.Number, Bytes: bytes}.Encode()); err != nil {
+	if err := control(device, win32.IoctlDiskGrowPartition,
+		win32.GrowPartition{Number: before.Number, Bytes: bytes}.Encode()); err != nil {
 		return 0, err
 	}
 	if err := control(device, win32.IoctlDiskUpdateProperties, nil); err != nil {

@@ -200,7 +200,8 @@ func (h *Host) mountsOf(volume string) ([]string, error) {
 }
 
 func refuseLink(at, what string) error {
-	return fmt.Errorf("%w: %s is %s, which csi-proxy does not follow; remove it, or give the path that it leads to", backend.ErrPrecondition, at, what)
+	return fmt.Errorf("%w: %s is %s, which csi-proxy does not follow; remove it, or give the path that it leads to",
+		backend.ErrPrecondition, at, what)
 }
 
 // readReparse returns the target of a reparse point. ErrorNotAReparsePoint for any

@@ -94,7 +94,7 @@ func (r *Rules) Target(field, text string) (Path, error) {
 		return Path{}, err
 	}
 	if r.HoldsRoot(path) {
-		return Path{}, invalid(field, text, "it is, or contains, a directory that this proxy works in, and is not changed; name a path below it")
+		return Path{}, invalid(field, text, "it is, or contains, a root directory of csi-proxy, which is not changed; name a path below it")
 	}
 	return path, nil
 }

@@ -45,7 +45,8 @@ func (i iscsi) Connect(ctx context.Context, login api.ISCSILogin) error {
 }
 
 func (i iscsi) Disconnect(ctx context.Context, portal api.Portal, iqn string) error {
-	response, err := i.proxy.DisconnectISCSITarget(ctx, &v1.DisconnectISCSITargetRequest{Portal: v1.PortalFromAPI(portal), Iqn: iqn})
+	response, err := i.proxy.DisconnectISCSITarget(ctx,
+		&v1.DisconnectISCSITargetRequest{Portal: v1.PortalFromAPI(portal), Iqn: iqn})
 	return done(ctx, response, err)
 }
 

@@ -34,7 +34,9 @@ func newCalls(pipe string, limits Limits, log *slog.Logger, metrics *metrics) *c
 	}
 }
 
-func (c *calls) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (c *calls) unary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	message, ok := request.(proto.Message)
 	if !ok {
 		return nil, status.Errorf(codes.Internal, "%s: a request that is not a protobuf message", info.FullMethod)
@@ -54,7 +56,9 @@ func (c *calls) unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 // limited runs the operation when there is room, and answers when it returns or its
 // time is up. An operation that hangs in Windows counts until it returns, so that
 // the number of blocked threads has a bound.
-func (c *calls) limited(ctx context.Context, request proto.Message, method string, handler grpc.UnaryHandler) (any, error) {
+func (c *calls) limited(
+	ctx context.Context, request proto.Message, method string, handler grpc.UnaryHandler,
+) (any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.limit,
 		fmt.Errorf("%w: csi-proxy's own limit, %v", context.DeadlineExceeded, c.limit))
 	if err := c.enter(ctx); err != nil {
@@ -91,7 +95,8 @@ func (c *calls) guarded(
 	defer func() {
 		if cause := recover(); cause != nil {
 			text := secretsOf(request).scrub(fmt.Sprint(cause))
-			c.log.ErrorContext(ctx, "panic in a call", "rpc", method, "pipe", c.pipe, "panic", text, "stack", string(debug.Stack()))
+			c.log.ErrorContext(ctx, "panic in a call", "rpc", method, "pipe", c.pipe, "panic", text,
+				"stack", string(debug.Stack()))
 			err = fmt.Errorf("a fault in csi-proxy ended the call: %s; its log has the details", text)
 		}
 	}()
@@ -121,7 +126,8 @@ func (c *calls) record(ctx context.Context, request proto.Message, method string
 
 func describeCaller(ctx context.Context) []slog.Attr {
 	caller, _ := Caller(ctx)
-	return []slog.Attr{slog.Uint64("pid", uint64(caller.ID)), slog.String("program", caller.Program), slog.String("user", caller.User)}
+	return []slog.Attr{slog.Uint64("pid", uint64(caller.ID)), slog.String("program", caller.Program),
+		slog.String("user", caller.User)}
 }
 
 // levelOf returns the debug level for questions that were answered.
@@ -146,7 +152,8 @@ func levelOf(method string, code codes.Code) slog.Level {
 func (c *calls) unknown(services []string) grpc.StreamHandler {
 	return func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
-		err := status.Errorf(codes.Unimplemented, "pipe %s serves %s and has no %.200s", c.pipe, strings.Join(services, ", "), method)
+		err := status.Errorf(codes.Unimplemented, "pipe %s serves %s and has no %.200s", c.pipe,
+			strings.Join(services, ", "), method)
 		attributes := append(describeCaller(stream.Context()), slog.String("rpc", fmt.Sprintf("%.200s", method)),
 			slog.String("pipe", c.pipe), slog.String("code", codes.Unimplemented.String()))
 		c.log.LogAttrs(stream.Context(), slog.LevelWarn, "call", attributes...)

@@ -52,7 +52,8 @@ func Descriptor(sids []string) (string, error) {
 			return "", err
 		}
 		if group, ok := openGroups()[canonical]; ok {
-			return "", fmt.Errorf("%w: SID %s is %s; an account that can open the pipe has full control of the machine", backend.ErrInvalid, canonical, group)
+			return "", fmt.Errorf("%w: SID %s is %s; an account that can open the pipe has full control of the machine",
+				backend.ErrInvalid, canonical, group)
 		}
 		if !seen[canonical] {
 			seen[canonical] = true
@@ -67,7 +68,8 @@ func Descriptor(sids []string) (string, error) {
 func parseSID(text string) (string, error) {
 	parts := sidForm.FindStringSubmatch(text)
 	if parts == nil {
-		return "", fmt.Errorf("%w: %.200q is not a SID such as S-1-5-21-1004336348-1177238915-682003330-512", backend.ErrInvalid, text)
+		return "", fmt.Errorf("%w: %.200q is not a SID such as S-1-5-21-1004336348-1177238915-682003330-512",
+			backend.ErrInvalid, text)
 	}
 	authority, err := strconv.ParseUint(parts[1], 10, 48)
 	if err != nil {

@@ -152,7 +152,9 @@ type life struct {
 const accepted = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
 
 // Execute implements svc.Handler.
-func (l *life) Execute(_ []string, requests <-chan svc.ChangeRequest, changes chan<- svc.Status) (specific bool, code uint32) {
+func (l *life) Execute(
+	_ []string, requests <-chan svc.ChangeRequest, changes chan<- svc.Status,
+) (specific bool, code uint32) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ready, done := make(chan struct{}), make(chan error, 1)

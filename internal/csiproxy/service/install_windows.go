@@ -77,11 +77,13 @@ func update(s *mgr.Service, c Config, entry mgr.Config) error {
 			return err
 		}
 	}
-	if err := windows.ChangeServiceConfig(s.Handle, entry.ServiceType, entry.StartType, entry.ErrorControl, pointers[0], nil, nil, nil, nil, nil, pointers[1]); err != nil {
+	if err := windows.ChangeServiceConfig(s.Handle, entry.ServiceType, entry.StartType, entry.ErrorControl, pointers[0],
+		nil, nil, nil, nil, nil, pointers[1]); err != nil {
 		return err
 	}
 	description := windows.SERVICE_DESCRIPTION{Description: pointers[2]}
-	return windows.ChangeServiceConfig2(s.Handle, windows.SERVICE_CONFIG_DESCRIPTION, (*byte)(unsafe.Pointer(&description)))
+	return windows.ChangeServiceConfig2(s.Handle, windows.SERVICE_CONFIG_DESCRIPTION,
+		(*byte)(unsafe.Pointer(&description)))
 }
 
 // entryOf reads the manager's entry: the start type and the command.
@@ -127,7 +129,8 @@ func command(c Config) string {
 // code.
 func recovery(s *mgr.Service, c Config, notes *Notes) error {
 	again := mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: c.Restart}
-	if err := s.SetRecoveryActions([]mgr.RecoveryAction{again, again, again}, uint32(forgetFailures/time.Second)); err != nil {
+	if err := s.SetRecoveryActions([]mgr.RecoveryAction{again, again, again},
+		uint32(forgetFailures/time.Second)); err != nil {
 		return fmt.Errorf("set the restart of %s after a failure: %w", c.Name, err)
 	}
 	if err := s.SetRecoveryActionsOnNonCrashFailures(true); err != nil {
@@ -197,7 +200,8 @@ func Remove(ctx context.Context, name string) error {
 			return err
 		}
 		if err := pause(ctx); err != nil {
-			return fmt.Errorf("the service %s is not deleted before all programs have closed it, such as services.msc: %w", name, err)
+			return fmt.Errorf("the service %s is not deleted before all programs have closed it, such as services.msc: %w",
+				name, err)
 		}
 	}
 }

@@ -63,7 +63,8 @@ func widenName(name string) []byte {
 	var data []byte
 	for len(name) > 0 {
 		r, size := utf8.DecodeRuneInString(name)
-		if r == utf8.RuneError && size == 1 && len(name) >= 3 && name[0] == 0xED && name[1]&0xE0 == 0xA0 && name[2]&0xC0 == 0x80 {
+		if r == utf8.RuneError && size == 1 && len(name) >= 3 && name[0] == 0xED && name[1]&0xE0 == 0xA0 &&
+			name[2]&0xC0 == 0x80 {
 			data = le.AppendUint16(data, 0xD000|uint16(name[1]&0x3F)<<6|uint16(name[2]&0x3F))
 			name = name[3:]
 			continue

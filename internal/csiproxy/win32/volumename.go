@@ -15,7 +15,8 @@ const volumePrefix = `\\?\Volume`
 // that passes names a volume and nothing else, no directory on one and no other
 // device.
 func ParseVolumeName(text string) (string, error) {
-	invalid := fmt.Errorf(`%w: volume ID %.100q: it must be \\?\Volume{GUID}\, as Windows names volumes`, backend.ErrInvalid, text)
+	invalid := fmt.Errorf(`%w: volume ID %.100q: it must be \\?\Volume{GUID}\, as Windows names volumes`,
+		backend.ErrInvalid, text)
 	if len(text) < len(volumePrefix) || !strings.EqualFold(text[:len(volumePrefix)], volumePrefix) {
 		return "", invalid
 	}

@@ -48,7 +48,8 @@ func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[s
 	case len(found) == 0:
 		return api.Disk{}, errAbsent
 	case found[0].Problem != nil:
-		return api.Disk{}, fmt.Errorf("%w: disk %d cannot be read: %w", backend.ErrUnavailable, found[0].Number, found[0].Problem)
+		return api.Disk{}, fmt.Errorf("%w: disk %d cannot be read: %w", backend.ErrUnavailable,
+			found[0].Number, found[0].Problem)
 	}
 	return found[0], nil
 }
@@ -77,7 +78,8 @@ func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[
 			}
 			continue
 		case time.Now().After(deadline):
-			return api.Disk{}, fmt.Errorf("%w: %w after %v; is it attached to this instance?", backend.ErrUnavailable, err, e.wait)
+			return api.Disk{}, fmt.Errorf("%w: %w after %v; is it attached to this instance?",
+				backend.ErrUnavailable, err, e.wait)
 		case concurrency.Sleep(ctx, e.interval) != nil:
 			return api.Disk{}, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}

@@ -126,7 +126,8 @@ func (e *Engine) Probe(ctx context.Context) error {
 		return fmt.Errorf("the machine's storage cannot be reached: %w", err)
 	}
 	if !exists {
-		return fmt.Errorf("%w: the kubelet's directory %s does not exist on this machine; set --kubelet-dir", backend.ErrPrecondition, e.kubelet)
+		return fmt.Errorf("%w: the kubelet's directory %s does not exist on this machine; set --kubelet-dir",
+			backend.ErrPrecondition, e.kubelet)
 	}
 	if reachable, ok := e.backend.(backend.Reachable); ok {
 		return reachable.Probe(ctx)

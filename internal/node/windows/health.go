@@ -21,7 +21,9 @@ const (
 // VolumeHealth lists the problems of a volume on this machine; none for a healthy one.
 // The paths may be empty. A path at which the volume is not mounted is not a problem.
 // ErrNotFound if the volume is neither on a disk nor at a path.
-func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, stagingPath string) ([]backend.HealthProblem, error) {
+func (e *Engine) VolumeHealth(
+	ctx context.Context, volumeID, volumePath, stagingPath string,
+) ([]backend.HealthProblem, error) {
 	if err := checkID(volumeID); err != nil {
 		return nil, err
 	}
@@ -48,7 +50,9 @@ func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, staging
 	return found, err
 }
 
-func (e *Engine) examine(ctx context.Context, volumeID string, candidates []string) (problems []backend.HealthProblem, err error) {
+func (e *Engine) examine(
+	ctx context.Context, volumeID string, candidates []string,
+) (problems []backend.HealthProblem, err error) {
 	disks, err := e.host.Disks.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the disks: %w", err)

@@ -42,7 +42,8 @@ func (e *Engine) Publish(ctx context.Context, r node.PublishRequest) error {
 
 func (e *Engine) stagingOf(r node.PublishRequest, target string) (string, error) {
 	if r.StagingPath == "" {
-		return "", fmt.Errorf("%w: staging_target_path is missing; stage volume %s first", backend.ErrPrecondition, r.VolumeID)
+		return "", fmt.Errorf("%w: staging_target_path is missing; stage volume %s first",
+			backend.ErrPrecondition, r.VolumeID)
 	}
 	staging, err := e.path("staging_target_path", r.StagingPath)
 	if err != nil {
@@ -91,7 +92,8 @@ func (e *Engine) publish(ctx context.Context, r node.PublishRequest, staging, ta
 		return err
 	}
 	if !there.matches || !sameVolume(there.volume, staged.volume) {
-		return fmt.Errorf("%w: linking %s to %s succeeded, but it leads to %q", backend.ErrUnavailable, target, staging, there.volume)
+		return fmt.Errorf("%w: linking %s to %s succeeded, but it leads to %q", backend.ErrUnavailable, target,
+			staging, there.volume)
 	}
 	e.targets.add(r.VolumeID, target)
 	return nil

@@ -23,7 +23,8 @@ func checkCapability(c backend.Capability, readOnly bool) error {
 		return fmt.Errorf("%w: filesystem type %q; volumes of Windows nodes have ntfs: set csi.storage.k8s.io/fstype in "+
 			"their StorageClass", backend.ErrInvalid, c.FSType)
 	case len(c.MountFlags) > 0:
-		return fmt.Errorf("%w: Windows has no mount flags; take %s out of mountOptions", backend.ErrInvalid, strings.Join(c.MountFlags, ","))
+		return fmt.Errorf("%w: Windows has no mount flags; take %s out of mountOptions", backend.ErrInvalid,
+			strings.Join(c.MountFlags, ","))
 	case c.MountGroup != "":
 		return fmt.Errorf("%w: Windows has no mount group", backend.ErrInvalid)
 	case readOnly || c.Mode == backend.SingleNodeReaderOnly || c.Mode == backend.MultiNodeReaderOnly:
@@ -121,7 +122,8 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 	}
 	there, err := e.at(ctx, r.VolumeID, staging, r.PublishContext)
 	if err == nil && (!there.matches || !sameVolume(there.volume, volume)) {
-		err = fmt.Errorf("%w: mounting %s at %s succeeded, but %q is there", backend.ErrUnavailable, volume, staging, there.volume)
+		err = fmt.Errorf("%w: mounting %s at %s succeeded, but %q is there", backend.ErrUnavailable, volume,
+			staging, there.volume)
 	}
 	return volume, err
 }
@@ -167,7 +169,8 @@ func (e *Engine) format(ctx context.Context, volume string) error {
 		}
 	}
 	if !strings.EqualFold(found, ntfs) {
-		return fmt.Errorf("%w: %s has a filesystem %q, not ntfs; it is not formatted again", backend.ErrPrecondition, volume, found)
+		return fmt.Errorf("%w: %s has a filesystem %q, not ntfs; it is not formatted again",
+			backend.ErrPrecondition, volume, found)
 	}
 	return nil
 }

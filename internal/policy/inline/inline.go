@@ -138,7 +138,9 @@ func New(o Options) (*Policy, error) {
 // Admit decides about a pod. The error has one line for each reason to reject it; warnings
 // are for the user in any case. driver finds a CSIDriver, or returns nil. A nil namespace
 // has neither labels nor annotations.
-func (p *Policy) Admit(pod *corev1.Pod, namespace *corev1.Namespace, driver func(string) *storagev1.CSIDriver) (warnings []string, err error) {
+func (p *Policy) Admit(
+	pod *corev1.Pod, namespace *corev1.Namespace, driver func(string) *storagev1.CSIDriver,
+) (warnings []string, err error) {
 	var refusals []error
 	for _, finding := range p.Judge(OfPod(pod), namespace, driver) {
 		switch finding.Mode {

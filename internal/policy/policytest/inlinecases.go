@@ -70,7 +70,8 @@ func profileCases() []InlineCase {
 	order := []string{"restricted", "baseline", "privileged"}
 	for has, level := range order {
 		for needs, driver := range []string{Restricted, Baseline, Privileged} {
-			c := InlineCase{Name: fmt.Sprintf("level %s, %s", level, driver), Labels: levels(level, level, level), Volumes: of(driver)}
+			c := InlineCase{Name: fmt.Sprintf("level %s, %s", level, driver),
+				Labels: levels(level, level, level), Volumes: of(driver)}
 			if has < needs {
 				c.Want = all
 			}
@@ -115,14 +116,17 @@ func otherCases() []InlineCase {
 func templateCases() []InlineCase {
 	const enforce, warn, audit = inline.Enforce, inline.Warn, inline.Audit
 	var cases []InlineCase
-	for _, kind := range []string{"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController", "PodTemplate"} {
+	for _, kind := range []string{"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob",
+		"ReplicationController", "PodTemplate"} {
 		cases = append(cases,
 			InlineCase{Name: kind + " that is in order", Kind: kind, Volumes: []corev1.Volume{Inline("data", Restricted)}},
-			InlineCase{Name: kind + " whose pods are refused", Kind: kind, Annotations: allows(enforce, ""), Volumes: []corev1.Volume{Inline("data", Restricted)}},
+			InlineCase{Name: kind + " whose pods are refused", Kind: kind, Annotations: allows(enforce, ""),
+				Volumes: []corev1.Volume{Inline("data", Restricted)}},
 			InlineCase{Name: kind + " that breaks all rules", Kind: kind, Annotations: allows(warn, "x"),
 				Volumes: []corev1.Volume{Inline("a", Plain, "csi.storage.k8s.io/x"), Inline("b", Persistent), Inline("c", ReadOnly)},
 				Want: slices.Concat(in(inline.AllowedDrivers, "a", warn), in(inline.ReservedKeys, "a", warn, audit),
-					in(inline.Profile, "a", warn, audit), in(inline.Lifecycle, "b", warn, audit), in(inline.ReadOnly, "c", warn, audit))})
+					in(inline.Profile, "a", warn, audit), in(inline.Lifecycle, "b", warn,
+						audit), in(inline.ReadOnly, "c", warn, audit))})
 	}
 	return cases
 }

@@ -42,7 +42,9 @@ func (d *drivers) find(name string) *storagev1.CSIDriver {
 }
 
 // validate decides about the creation of a pod, and warns of templates.
-func (i *Inline) validate(ctx context.Context, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
+func (i *Inline) validate(
+	ctx context.Context, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse,
+) {
 	findings, err := i.judge(ctx, request)
 	if err != nil {
 		refuse(response, err)
@@ -91,7 +93,8 @@ func (i *Inline) judge(ctx context.Context, request *admissionv1.AdmissionReques
 	}
 	checked.object.Namespace = request.Namespace
 	lookup := &drivers{ctx: ctx, cluster: i.Cluster}
-	findings := i.Rules.Judge(inline.Object{ObjectMeta: checked.object, Kind: request.Kind.Kind, Spec: checked.spec}, namespace, lookup.find)
+	findings := i.Rules.Judge(inline.Object{ObjectMeta: checked.object, Kind: request.Kind.Kind, Spec: checked.spec},
+		namespace, lookup.find)
 	return findings, lookup.failed
 }
 
@@ -107,7 +110,9 @@ type operation struct {
 }
 
 // mutate makes inline volumes read-only whose drivers require it.
-func (i *Inline) mutate(ctx context.Context, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
+func (i *Inline) mutate(
+	ctx context.Context, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse,
+) {
 	if request.Kind.Kind != "Pod" || !creates(request) {
 		return
 	}

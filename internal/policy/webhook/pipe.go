@@ -14,7 +14,9 @@ import (
 // authors see the error before a pod is made.
 type pipes struct{ rule *policy.Rule }
 
-func (p pipes) answer(_ context.Context, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
+func (p pipes) answer(
+	_ context.Context, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse,
+) {
 	if err := p.check(request); err != nil {
 		refuse(response, err)
 	}

@@ -87,7 +87,8 @@ func read[T any](request *admissionv1.AdmissionRequest) (*T, error) {
 // refuse makes a response reject the request, with a reason.
 func refuse(response *admissionv1.AdmissionResponse, why error) {
 	response.Allowed = false
-	response.Result = &metav1.Status{Status: metav1.StatusFailure, Message: why.Error(), Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
+	response.Result = &metav1.Status{Status: metav1.StatusFailure, Message: why.Error(),
+		Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
 	switch {
 	case errors.Is(why, errUnread):
 		response.Result.Reason, response.Result.Code = metav1.StatusReasonBadRequest, http.StatusBadRequest

@@ -58,9 +58,10 @@ type handler struct {
 
 // Run serves until ctx ends.
 func Run(ctx context.Context, o Options) error {
-	h := handler{answer: pipes{o.Rule}.answer, log: o.Logger.With("component", "webhook"), reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "holdfast_policy_reviews_total", Help: "Admission reviews by kind of object and decision (allowed, refused, unreadable).",
-	}, []string{"kind", "decision"})}
+	h := handler{answer: pipes{o.Rule}.answer, log: o.Logger.With("component", "webhook"),
+		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holdfast_policy_reviews_total", Help: "Admission reviews by kind of object and decision (allowed, refused, unreadable).",
+		}, []string{"kind", "decision"})}
 	if err := o.Registry.Register(h.reviews); err != nil {
 		return err
 	}
@@ -109,7 +110,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionReview, int, error) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type %q is not application/json", r.Header.Get("Content-Type"))
+		return nil, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type %q is not application/json",
+			r.Header.Get("Content-Type"))
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largest))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {

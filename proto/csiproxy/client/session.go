@@ -125,7 +125,8 @@ func (s *session) verify(ctx context.Context) error {
 	case codes.OK:
 		return fmt.Errorf("%w: the process that serves %s accepts an empty path", ErrServer, s.pipe)
 	case codes.Unimplemented:
-		return fmt.Errorf("%w: the process that serves %s lacks the service: %s", ErrServer, s.pipe, status.Convert(err).Message())
+		return fmt.Errorf("%w: the process that serves %s lacks the service: %s", ErrServer, s.pipe,
+			status.Convert(err).Message())
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		if ctx.Err() != nil {
 			return fmt.Errorf("waiting for csi-proxy to answer on %s: %w", s.pipe, ctx.Err())

@@ -96,7 +96,8 @@ func (s *server) UnmountVolume(ctx context.Context, r *UnmountVolumeRequest) (*U
 }
 
 func (s *server) UnmountISCSILun(ctx context.Context, r *UnmountISCSILunRequest) (*UnmountISCSILunResponse, error) {
-	return &UnmountISCSILunResponse{}, s.operations.UnmountISCSILun(ctx, s.host, PortalToAPI(r.GetPortal()), r.GetIqn(), r.GetLun())
+	return &UnmountISCSILunResponse{}, s.operations.UnmountISCSILun(ctx, s.host, PortalToAPI(r.GetPortal()),
+		r.GetIqn(), r.GetLun())
 }
 
 func (s *server) UnmountSMBShare(ctx context.Context, r *UnmountSMBShareRequest) (*UnmountSMBShareResponse, error) {

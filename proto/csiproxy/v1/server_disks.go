@@ -40,5 +40,6 @@ func (s *server) GetDiskState(ctx context.Context, r *GetDiskStateRequest) (*Get
 }
 
 func (s *server) SetDiskState(ctx context.Context, r *SetDiskStateRequest) (*SetDiskStateResponse, error) {
-	return &SetDiskStateResponse{}, s.host.Disks.SetOnline(ctx, r.GetDiskNumber(), IdentityToAPI(r.GetExpectedIds()), r.GetOnline())
+	return &SetDiskStateResponse{}, s.host.Disks.SetOnline(ctx, r.GetDiskNumber(),
+		IdentityToAPI(r.GetExpectedIds()), r.GetOnline())
 }

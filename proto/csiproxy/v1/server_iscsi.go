@@ -10,7 +10,9 @@ func (s *server) AddISCSIPortal(ctx context.Context, r *AddISCSIPortalRequest) (
 	return &AddISCSIPortalResponse{}, s.host.ISCSI.AddPortal(ctx, PortalToAPI(r.GetPortal()))
 }
 
-func (s *server) RemoveISCSIPortal(ctx context.Context, r *RemoveISCSIPortalRequest) (*RemoveISCSIPortalResponse, error) {
+func (s *server) RemoveISCSIPortal(
+	ctx context.Context, r *RemoveISCSIPortalRequest,
+) (*RemoveISCSIPortalResponse, error) {
 	return &RemoveISCSIPortalResponse{}, s.host.ISCSI.RemovePortal(ctx, PortalToAPI(r.GetPortal()))
 }
 
@@ -26,12 +28,16 @@ func (s *server) ListISCSIPortals(ctx context.Context, _ *ListISCSIPortalsReques
 	return &ListISCSIPortalsResponse{Portals: converted}, nil
 }
 
-func (s *server) DiscoverISCSITargets(ctx context.Context, r *DiscoverISCSITargetsRequest) (*DiscoverISCSITargetsResponse, error) {
+func (s *server) DiscoverISCSITargets(
+	ctx context.Context, r *DiscoverISCSITargetsRequest,
+) (*DiscoverISCSITargetsResponse, error) {
 	iqns, err := s.host.ISCSI.Discover(ctx, PortalToAPI(r.GetPortal()))
 	return &DiscoverISCSITargetsResponse{Iqns: iqns}, err
 }
 
-func (s *server) ConnectISCSITarget(ctx context.Context, r *ConnectISCSITargetRequest) (*ConnectISCSITargetResponse, error) {
+func (s *server) ConnectISCSITarget(
+	ctx context.Context, r *ConnectISCSITargetRequest,
+) (*ConnectISCSITargetResponse, error) {
 	login, err := LoginToAPI(r)
 	if err != nil {
 		return nil, err
@@ -39,7 +45,9 @@ func (s *server) ConnectISCSITarget(ctx context.Context, r *ConnectISCSITargetRe
 	return &ConnectISCSITargetResponse{}, s.host.ISCSI.Connect(ctx, login)
 }
 
-func (s *server) DisconnectISCSITarget(ctx context.Context, r *DisconnectISCSITargetRequest) (*DisconnectISCSITargetResponse, error) {
+func (s *server) DisconnectISCSITarget(
+	ctx context.Context, r *DisconnectISCSITargetRequest,
+) (*DisconnectISCSITargetResponse, error) {
 	return &DisconnectISCSITargetResponse{}, s.host.ISCSI.Disconnect(ctx, PortalToAPI(r.GetPortal()), r.GetIqn())
 }
 
@@ -48,6 +56,8 @@ func (s *server) ListISCSIDisks(ctx context.Context, r *ListISCSIDisksRequest) (
 	return &ListISCSIDisksResponse{DiskNumbers: disks}, err
 }
 
-func (s *server) SetISCSIMutualSecret(ctx context.Context, r *SetISCSIMutualSecretRequest) (*SetISCSIMutualSecretResponse, error) {
+func (s *server) SetISCSIMutualSecret(
+	ctx context.Context, r *SetISCSIMutualSecretRequest,
+) (*SetISCSIMutualSecretResponse, error) {
 	return &SetISCSIMutualSecretResponse{}, s.host.ISCSI.SetMutualSecret(ctx, api.Secret(r.GetSecret()))
 }

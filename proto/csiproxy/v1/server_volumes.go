@@ -14,7 +14,9 @@ func (s *server) GetVolumeDisk(ctx context.Context, r *GetVolumeDiskRequest) (*G
 	return &GetVolumeDiskResponse{DiskNumber: disk}, err
 }
 
-func (s *server) GetVolumeFileSystem(ctx context.Context, r *GetVolumeFileSystemRequest) (*GetVolumeFileSystemResponse, error) {
+func (s *server) GetVolumeFileSystem(
+	ctx context.Context, r *GetVolumeFileSystemRequest,
+) (*GetVolumeFileSystemResponse, error) {
 	fileSystem, err := s.host.Volumes.FileSystem(ctx, r.GetVolumeId())
 	return &GetVolumeFileSystemResponse{FileSystem: fileSystem}, err
 }

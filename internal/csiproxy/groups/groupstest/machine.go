@@ -188,7 +188,8 @@ func (m initiator) Portals(context.Context) ([]api.Portal, error) {
 	return m.PortalList, m.note("Portals")
 }
 func (m initiator) Connect(_ context.Context, login api.ISCSILogin) error {
-	return m.note("Connect %v %s auth %d as %s with %s", login.Portal, login.IQN, login.Auth, login.Username, login.Secret.Reveal())
+	return m.note("Connect %v %s auth %d as %s with %s", login.Portal, login.IQN, login.Auth, login.Username,
+		login.Secret.Reveal())
 }
 func (m initiator) Disconnect(_ context.Context, portal api.Portal, iqn string) error {
 	return m.note("Disconnect %v %s", portal, iqn)

@@ -63,7 +63,9 @@ func Serve(t *testing.T, definition api.Definition, host api.Host) *Server {
 	return s
 }
 
-func (s *Server) watch(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func (s *Server) watch(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
 	response, err := handle(ctx, request)
 	s.mu.Lock()
 	defer s.mu.Unlock()

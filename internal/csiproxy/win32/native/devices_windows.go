@@ -127,7 +127,8 @@ func openDevice(path string, access win32.Access) (win32.Device, error) {
 	case win32.ReadWrite:
 		rights = windows.GENERIC_READ | windows.GENERIC_WRITE
 	}
-	handle, err := windows.CreateFile(name, rights, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING, 0, 0)
+	handle, err := windows.CreateFile(name, rights, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil,
+		windows.OPEN_EXISTING, 0, 0)
 	if err != nil {
 		return nil, failed("open "+path, err)
 	}
@@ -137,7 +138,8 @@ func openDevice(path string, access win32.Access) (win32.Device, error) {
 // Control implements win32.Device.
 func (d device) Control(code win32.ControlCode, in, out []byte) (int, error) {
 	var filled uint32
-	err := windows.DeviceIoControl(d.handle, uint32(code), first(in), uint32(len(in)), first(out), uint32(len(out)), &filled, nil)
+	err := windows.DeviceIoControl(d.handle, uint32(code), first(in), uint32(len(in)), first(out),
+		uint32(len(out)), &filled, nil)
 	return min(int(filled), len(out)), failed(code.String(), err)
 }
 

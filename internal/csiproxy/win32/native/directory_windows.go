@@ -63,7 +63,8 @@ func (d *directory) Stat(names ...string) (win32.FileInfo, error) {
 		info.Attributes, err = d.attributesByPath(names)
 		return info, err
 	}
-	handle, err := d.create(names, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
+	handle, err := d.create(names, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll,
+		windows.FILE_OPEN, openItself)
 	if err != nil {
 		return win32.FileInfo{}, err
 	}
@@ -135,7 +136,8 @@ func (d *directory) OpenMounted(name string) (win32.Directory, error) {
 
 // Mkdir implements win32.Directory.
 func (d *directory) Mkdir(name string) error {
-	handle, err := d.create([]string{name}, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_CREATE,
+	handle, err := d.create([]string{name}, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE,
+		shareAll, windows.FILE_CREATE,
 		openItself|windows.FILE_DIRECTORY_FILE)
 	if err != nil {
 		return err
@@ -147,7 +149,8 @@ func (d *directory) Mkdir(name string) error {
 // path but not by its handle: under wine that handle is the link's target, and on
 // Windows the entry has just been replaced.
 func (d *directory) Remove(name string) error {
-	handle, err := d.create([]string{name}, windows.DELETE|windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
+	handle, err := d.create([]string{name}, windows.DELETE|windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll,
+		windows.FILE_OPEN, openItself)
 	if err != nil {
 		return err
 	}
@@ -234,7 +237,8 @@ func (d *directory) Symlink(name, target string) error {
 	}
 	data, err := d.Reparse(name)
 	if err != nil {
-		return fmt.Errorf("CreateSymbolicLink answered success, then %s: %w", errno(err).Error(), win32.ErrorCallNotImplemented)
+		return fmt.Errorf("CreateSymbolicLink answered success, then %s: %w", errno(err).Error(),
+			win32.ErrorCallNotImplemented)
 	}
 	if reparse, err := win32.DecodeReparse(data); err != nil || reparse.Tag != win32.ReparseTagSymlink {
 		return errors.Join(err, fmt.Errorf("CreateSymbolicLink made an entry that is not a symbolic link: %w", win32.ErrorReparseTagMismatch))
@@ -244,7 +248,8 @@ func (d *directory) Symlink(name, target string) error {
 
 // Reparse implements win32.Directory.
 func (d *directory) Reparse(name string) ([]byte, error) {
-	handle, err := d.create([]string{name}, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
+	handle, err := d.create([]string{name}, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll,
+		windows.FILE_OPEN, openItself)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,8 @@ func openPath(path string, rights, share uint32) (windows.Handle, error) {
 	if err != nil {
 		return 0, err
 	}
-	handle, err := windows.CreateFile(name, rights, share, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
+	handle, err := windows.CreateFile(name, rights, share, nil, windows.OPEN_EXISTING,
+		windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
 	if err != nil {
 		return 0, failed("open "+path, err)
 	}

@@ -26,7 +26,8 @@ func (firmware) SMBIOS() ([]byte, error) {
 	table := make([]byte, 4<<10)
 	for {
 		// It gives the size that the table has, whether or not that fits.
-		size, _, err := procGetSystemFirmwareTable.Call(providerSMBIOS, 0, uintptr(unsafe.Pointer(&table[0])), uintptr(len(table)))
+		size, _, err := procGetSystemFirmwareTable.Call(providerSMBIOS, 0,
+			uintptr(unsafe.Pointer(&table[0])), uintptr(len(table)))
 		switch {
 		case size == 0:
 			return nil, failed(call, err)

@@ -126,7 +126,8 @@ func (i iscsi) Portals(ctx context.Context) ([]api.Portal, error) {
 		var decoded error
 		err = enlarged(name, func(buffer []byte) uintptr {
 			count, size := uint32(len(buffer)/win32.ISCSIPortalInfoSize), uint32(len(buffer))
-			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&size)), uintptr(unsafe.Pointer(&buffer[0])))
+			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&size)),
+				uintptr(unsafe.Pointer(&buffer[0])))
 			if hasSucceeded(result) {
 				portals, decoded = win32.DecodeISCSIPortalInfos(buffer, count)
 			}
@@ -198,7 +199,8 @@ func (i iscsi) reportTargetPortals(target string) (portals []api.Portal, err err
 	var decoded error
 	err = enlarged(name, func(buffer []byte) uintptr {
 		count := uint32(len(buffer) / win32.ISCSIPortalSize)
-		result, _, _ := proc.Call(0, uintptr(unsafe.Pointer(text)), 0, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])))
+		result, _, _ := proc.Call(0, uintptr(unsafe.Pointer(text)), 0, uintptr(unsafe.Pointer(&count)),
+			uintptr(unsafe.Pointer(&buffer[0])))
 		if hasSucceeded(result) {
 			portals, decoded = win32.DecodeISCSIPortals(buffer, count)
 		}

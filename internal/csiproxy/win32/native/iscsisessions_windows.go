@@ -94,7 +94,8 @@ func (i iscsi) Sessions(ctx context.Context) ([]win32.Session, error) {
 		err = enlarged(name, func(buffer []byte) uintptr {
 			var count uint32
 			size := uint32(len(buffer))
-			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&size)), uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])))
+			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&size)), uintptr(unsafe.Pointer(&count)),
+				uintptr(unsafe.Pointer(&buffer[0])))
 			if hasSucceeded(result) {
 				sessions, decoded = win32.DecodeISCSISessions(buffer, uint64(uintptr(unsafe.Pointer(&buffer[0]))), count)
 			}
@@ -117,7 +118,8 @@ func (i iscsi) Devices(ctx context.Context, session win32.SessionID) ([]uint32, 
 		var decoded error
 		err = enlarged(name, func(buffer []byte) uintptr {
 			count := uint32(len(buffer) / win32.ISCSIDeviceSize)
-			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&id)), uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])))
+			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&id)), uintptr(unsafe.Pointer(&count)),
+				uintptr(unsafe.Pointer(&buffer[0])))
 			if hasSucceeded(result) {
 				devices, decoded = win32.DecodeISCSIDevices(buffer, count)
 			}
@@ -155,7 +157,8 @@ func (i iscsi) reportPersistentLogins() (logins []win32.ISCSIPersistentLogin, er
 		defer clear(buffer) // secrets may be in it
 		var count uint32
 		size := uint32(len(buffer))
-		result, _, _ := proc.Call(uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])), uintptr(unsafe.Pointer(&size)))
+		result, _, _ := proc.Call(uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])),
+			uintptr(unsafe.Pointer(&size)))
 		if hasSucceeded(result) {
 			logins, decoded = win32.DecodeISCSIPersistentLogins(buffer, count)
 		}

@@ -100,7 +100,8 @@ func (services) Dependents(name string) (names []string, err error) {
 		return grown("EnumDependentServices", func(buffer []byte, needed *uint32) error {
 			list := (*windows.ENUM_SERVICE_STATUS)(unsafe.Pointer(&buffer[0]))
 			var count uint32
-			if err := windows.EnumDependentServices(service, windows.SERVICE_ACTIVE, list, uint32(len(buffer)), needed, &count); err != nil {
+			if err := windows.EnumDependentServices(service, windows.SERVICE_ACTIVE, list, uint32(len(buffer)), needed,
+				&count); err != nil {
 				return err
 			}
 			for _, entry := range unsafe.Slice(list, count) {

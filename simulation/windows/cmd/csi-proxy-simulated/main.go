@@ -41,7 +41,8 @@ func (s *simulated) machine() cli.Machine {
 }
 
 func (s *simulated) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.control, controlFlag, "", "`host:port` on a loopback address where tests control the simulated machine")
+	flags.StringVar(&s.control, controlFlag, "",
+		"`host:port` on a loopback address where tests control the simulated machine")
 }
 
 // check accepts only loopback addresses, because the control has no authentication.
