@@ -57,7 +57,7 @@ func whole(out, data []byte) (int, error) {
 	return copy(out, data), nil
 }
 
-// partly answers what fits behind a fixed part that must, with ERROR_MORE_DATA
+// partly answers the fixed part, and as much of the rest as fits, with ERROR_MORE_DATA
 // when it is not all.
 func partly(out, data []byte, fixed int) (int, error) {
 	switch {

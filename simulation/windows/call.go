@@ -17,10 +17,10 @@ type Call struct {
 	// Name is a control code's name (IOCTL_DISK_GROW_PARTITION), or the method's:
 	// Directory.Mkdir, Volumes.SetMountPoint, SMB.Create, Device.ReadAt.
 	Name string
-	// Targets are what it acts on, from the nearest on: a path, a volume's name,
+	// Targets are the objects of the call, the nearest first: a path, a volume's name,
 	// "disk 2" and the disk's serial number, a share, an IQN, a service.
 	Targets []string
-	// Changes reports whether it may change the machine: what only looks need not be
+	// Changes reports whether it may change the machine: a query need not be
 	// crashed at.
 	Changes bool
 
@@ -35,7 +35,7 @@ func (c Call) Matches(name, target string) bool {
 	return target == "" || slices.ContainsFunc(c.Targets, func(t string) bool { return strings.EqualFold(t, target) })
 }
 
-// Action is what a fault does.
+// Action is the effect of a fault.
 type Action string
 
 // The actions. If an action lets the call continue, the faults that were injected
@@ -58,11 +58,11 @@ const (
 	DieAfter  Action = "die-after"
 )
 
-// Fault is what goes wrong with which calls.
+// Fault is an error of certain calls.
 type Fault struct {
 	// Call and Target choose the calls, see Call.Matches.
 	Call, Target string
-	// Changing leaves out the calls that only look.
+	// Changing restricts the fault to calls that may change the machine.
 	Changing bool
 	// At is the first of these calls that it happens to, from 1; 0 is 1.
 	At int
@@ -104,7 +104,7 @@ func (m *Machine) Inject(f Fault) *Injected {
 	return i
 }
 
-// Remove takes the fault away and releases who hangs in it.
+// Remove removes the fault and releases the calls that hang in it.
 func (i *Injected) Remove() {
 	i.Release()
 	i.m.mu.Lock()
@@ -309,7 +309,7 @@ func (i *Injected) count(by int) {
 	i.waiting += by
 }
 
-// none is the result of calls that only succeed or fail.
+// none is the result of calls without one.
 type none struct{}
 
 // do makes a call without a result.

@@ -19,7 +19,7 @@ import (
 const mostBody = 1 << 20
 
 // Control lets tests in other processes drive the machine; the package's comment
-// lists its endpoints. It has no protection of its own: serve it on a loopback
+// lists its endpoints. It has no protection: serve it on a loopback
 // address only.
 func Control(m *Machine) http.Handler {
 	c := &controller{m: m, faults: map[int]*Injected{}}
@@ -62,7 +62,7 @@ type controller struct {
 	faults map[int]*Injected
 }
 
-// answer writes a result, or an error: 404 for what is not there, 409 for what
+// answer writes a result, or an error: 404 for a missing object, 409 for an error that
 // Windows refuses, 400 for a request that cannot be.
 func answer(w http.ResponseWriter, result any, err error) {
 	w.Header().Set("Content-Type", "application/json")
@@ -81,7 +81,7 @@ func answer(w http.ResponseWriter, result any, err error) {
 	_ = json.NewEncoder(w).Encode(result) // the client has gone
 }
 
-// read decodes a request's body; what it does not know it refuses.
+// read decodes a request's body and rejects unknown fields.
 func read(r *http.Request, into any) error {
 	decoder := json.NewDecoder(io.LimitReader(r.Body, mostBody))
 	decoder.DisallowUnknownFields()
@@ -284,7 +284,7 @@ func (c *controller) plant(request struct {
 	case "junction":
 		return struct{}{}, c.m.Junction(request.Path, request.Target)
 	}
-	return nil, fmt.Errorf("kind %q is none of directory, file, symlink, junction", request.Kind)
+	return nil, fmt.Errorf("kind %q is not one of directory, file, symlink, junction", request.Kind)
 }
 
 // files describes a path, and lists a directory.

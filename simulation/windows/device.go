@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// errNoSuchDevice is ERROR_NO_SUCH_DEVICE: what a handle of a disk answers that
+// errNoSuchDevice is ERROR_NO_SUCH_DEVICE: the answer of a handle of a disk that
 // was pulled out.
 const errNoSuchDevice win32.Errno = 433
 
@@ -198,7 +198,7 @@ func (d *device) Control(code win32.ControlCode, in, out []byte) (int, error) {
 
 // may reports whether the handle has the access that the code itself names in its
 // bits 14 and 15 (CTL_CODE: 1 read, 2 write), which the I/O manager checks.
-// Locking, dismounting and extending ask for writing although their codes do not.
+// Locking, dismounting and extending need write access although their codes do not.
 func (d *device) may(code win32.ControlCode) bool {
 	needs := code >> 14 & 3
 	if slices.Contains([]win32.ControlCode{win32.FsctlLockVolume, win32.FsctlDismountVolume, win32.FsctlExtendVolume},

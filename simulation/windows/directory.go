@@ -63,7 +63,7 @@ func (d *directory) release() {
 // Close implements win32.Directory.
 func (d *directory) Close() error { return d.c.closed(d) }
 
-// valid is what a handle answers that has outlived its volume.
+// valid returns the error of a handle whose volume no longer exists.
 func (d *directory) valid() error {
 	if _, open := d.c.handles[d]; !open {
 		return win32.ErrorInvalidHandle
@@ -164,8 +164,8 @@ func (d *directory) Open(names ...string) (win32.Directory, error) {
 	})
 }
 
-// OpenMounted implements win32.Directory. Windows opens whatever is behind the
-// reparse point: what it is now, not what the caller has seen.
+// OpenMounted implements win32.Directory. Windows opens the present target of the reparse
+// point, which may differ from the one that the caller read.
 func (d *directory) OpenMounted(name string) (win32.Directory, error) {
 	call := d.call("OpenMounted", name)
 	call.opens = true

@@ -13,10 +13,10 @@ import (
 
 // DiskSpec is a disk that is attached to the machine.
 type DiskSpec struct {
-	// Serial is as the device gives it, with its padding; "" for none.
+	// Serial is the device's serial number, with its padding; "" for none.
 	Serial string
 	// Page83 is the identifier of the device in VPD page 0x83: hexadecimal digits
-	// become a binary one, anything else a text; "" for none. IDs replaces it.
+	// become a binary one, any other text a text; "" for none. IDs replaces it.
 	Page83 string
 	IDs    win32.DeviceIDs
 	// Size is in bytes, SectorSize as well: 0 is 512.
@@ -28,12 +28,12 @@ type DiskSpec struct {
 	// drivers that return it only on a handle with read access.
 	Location         *win32.SCSIAddress
 	AddressNeedsRead bool
-	// Offline and ReadOnly add to what the SAN policy says.
+	// Offline and ReadOnly add to the effect of the SAN policy.
 	Offline, ReadOnly bool
 	// Style is "" for a raw disk, "mbr", "gpt" for an empty GPT, or "data" for a GPT
 	// with the reserved and one basic data partition.
 	Style string
-	// FileSystem is what that data partition, or the one of an MBR, holds; "" for
+	// FileSystem is the filesystem of that data partition, or of an MBR's; "" for
 	// nothing. DataSize is the partition's size, 0 for all space.
 	FileSystem string
 	DataSize   int64
@@ -57,7 +57,7 @@ type DiskSpec struct {
 type disk struct {
 	spec   DiskSpec
 	data   content
-	size   int64 // what the device has
+	size   int64 // of the device
 	sector int64
 
 	// How it is attached.
@@ -65,7 +65,7 @@ type disk struct {
 	waiting bool // for a rescan
 	arrives time.Time
 	number  uint32
-	last    int64  // the number it had before, -1 for none
+	last    int64  // the number before, or -1
 	path    string // of the device interface
 	arrival int    // of all arrivals of disks; handles of an earlier one are void
 	session *session
@@ -158,7 +158,7 @@ func (m *Machine) freeNumber(d *disk) uint32 {
 	}
 }
 
-// advance completes what is due: disks arrive, services reach their states.
+// advance completes the changes that are due: disks arrive, services reach their states.
 func (m *Machine) advance() {
 	now := time.Now()
 	for _, d := range m.disks {
@@ -295,7 +295,7 @@ func (m *Machine) CloneDisk(number uint32, serial string) (uint32, error) {
 	return clone.number, nil
 }
 
-// RemoveDisk pulls the disk out, whatever is open on it.
+// RemoveDisk pulls the disk out, even if files on it are open.
 func (m *Machine) RemoveDisk(number uint32) error {
 	_, err := m.detach(number)
 	return err

@@ -20,7 +20,7 @@ const (
 // kinds are the filesystems that Windows mounts.
 var kinds = []string{ntfs, "ReFS", "FAT32", "exFAT"}
 
-// filesystem is what a volume is formatted with, and the files on it.
+// filesystem is the filesystem of a volume, with its files.
 type filesystem struct {
 	kind, label string
 	serial      uint32
@@ -56,7 +56,7 @@ func (d *disk) makeFilesystem(p *partition, request win32.FormatRequest) error {
 		kind: request.FileSystem, label: request.Label, serial: binary.LittleEndian.Uint32(sha(fmt.Sprint(p.ID, p.Offset))),
 		sector: d.sector, sectors: p.Length / d.sector, cluster: cluster,
 	}
-	fs.used = min(p.Length/8, 16*mebibyte) / cluster * cluster // what the filesystem keeps for itself
+	fs.used = min(p.Length/8, 16*mebibyte) / cluster * cluster // the filesystem's own
 	fs.root = &node{fs: fs, dir: true, children: map[string]*node{}}
 	if old := d.filesystems[p.Offset]; old != nil {
 		old.dismount()
@@ -117,7 +117,7 @@ func (fs *filesystem) dismount() {
 	fs.root.forget()
 }
 
-// writable is what the filesystem answers to a change.
+// writable returns the error of the filesystem for a change.
 func (fs *filesystem) writable() error {
 	switch {
 	case fs.volume == nil:

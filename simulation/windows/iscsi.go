@@ -24,8 +24,8 @@ const (
 type ISCSITarget struct {
 	Portal api.Portal
 	IQN    string
-	// User and Secret are what CHAP asks for; "" for a target that asks for nothing.
-	// MutualSecret is what the target proves itself with.
+	// User and Secret are those that CHAP requires; "" for a target without CHAP.
+	// MutualSecret is the secret by which the target authenticates itself.
 	User, Secret, MutualSecret string
 	LUNs                       []DiskSpec
 }
@@ -45,7 +45,7 @@ type session struct {
 	since  time.Time
 }
 
-// busyAtFirst is what a session answers that has just begun; nil later. Windows finds the
+// busyAtFirst returns the error of a session that has just begun; nil later. Windows finds the
 // session's devices meanwhile.
 func (m *Machine) busyAtFirst(s *session) error {
 	switch age := time.Since(s.since); {
@@ -57,7 +57,7 @@ func (m *Machine) busyAtFirst(s *session) error {
 	return win32.ISDSCSessionBusy
 }
 
-// initiator is what the machine's initiator knows.
+// initiator is the state of the machine's initiator.
 type initiator struct {
 	targets    []*target // in the network
 	portals    []api.Portal
@@ -128,7 +128,7 @@ func (m *Machine) session(id win32.SessionID) *session {
 	return nil
 }
 
-// discover asks a portal for its targets.
+// discover returns the targets of a portal.
 func (m *Machine) discover(portal api.Portal) error {
 	var iqns []string
 	for _, t := range m.iscsi.targets {

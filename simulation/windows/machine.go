@@ -12,7 +12,7 @@ import (
 // EndProcesses. The calls that a new Calls gives are those of a new process.
 var ErrDied = errors.New("simulated: the process has died")
 
-// SANPolicy says what becomes of disks that are new to the machine (diskpart's
+// SANPolicy decides the state of disks that are new to the machine (diskpart's
 // "san" command).
 type SANPolicy int
 
@@ -47,7 +47,7 @@ type Options struct {
 	// FILE_SHARE_DELETE until its last handle is closed, as filesystems do that know
 	// no FILE_DISPOSITION_POSIX_SEMANTICS.
 	DeletePending bool
-	// NoShortNames turns names such as PROGRA~1 off; they exist on C: only.
+	// NoShortNames disables names such as PROGRA~1, which exist on C: only.
 	NoShortNames bool
 	// NumberGap is how many numbers of disks stay free between two disks: numbers are
 	// not dense where disks come and go.
@@ -113,7 +113,7 @@ func (m *Machine) Calls() win32.Machine {
 	}
 }
 
-// SetOptions changes the machine's traits; what has happened by then stays.
+// SetOptions changes the machine's traits from now on.
 func (m *Machine) SetOptions(change func(*Options)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,7 +157,7 @@ type client struct {
 	handles map[handle]struct{}
 }
 
-// handle is what a process has open.
+// handle is an open object of a process.
 type handle interface{ release() }
 
 // die closes the process's handles, as Windows does.

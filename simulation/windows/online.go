@@ -27,7 +27,7 @@ func (m *Machine) bringOnline(d *disk) {
 	}
 }
 
-// takeOffline takes the disk's volumes away, whatever is open on them.
+// takeOffline removes the disk's volumes, even if files on them are open.
 func (m *Machine) takeOffline(d *disk) {
 	for _, p := range d.table.partitions {
 		m.takeVolume(p)

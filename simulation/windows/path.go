@@ -14,7 +14,7 @@ const (
 	startDir    = `C:\Windows\System32`
 )
 
-// resolved is what a path leads to: a node or a share.
+// resolved is the target of a path: a node or a share.
 type resolved struct {
 	node  *node
 	share *share
@@ -123,7 +123,7 @@ func trimmed(components []string) ([]string, error) {
 	return clean, nil
 }
 
-// resolve finds what a path leads to, through all reparse points on the way, and
+// resolve finds the target of a path, through all reparse points on the way, and
 // through the last one with follow.
 func (m *Machine) resolve(path string, follow bool) (resolved, error) {
 	p, err := parse(path)

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// What follows acts on files as another program on the machine would: through
+// The methods of this file act like another program on the machine: through
 // Win32 paths, with Windows' rules and error numbers, and without faults.
 
 // addSystemDisk adds disk 0 with C:.
@@ -286,7 +286,7 @@ func (m *Machine) Open(path string, shareDelete bool) (*OpenFile, error) {
 	return f, nil
 }
 
-// Close closes it; once more is nothing.
+// Close closes it. A second call does nothing.
 func (f *OpenFile) Close() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()

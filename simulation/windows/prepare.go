@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// prepare writes what the spec says is on the disk.
+// prepare writes the content of the spec to the disk.
 func (d *disk) prepare() error {
 	spec := d.spec
 	request := win32.CreateDisk{Style: win32.StyleGPT, DiskID: win32.NewGUID(), MaxPartitions: leastEntries}

@@ -91,7 +91,7 @@ type StateVolume struct {
 	Arrived, IsLocked bool
 }
 
-// State is what the machine is like.
+// State is the state of the machine.
 type State struct {
 	Disks    []StateDisk
 	Mappings []win32.SMBMapping

@@ -23,7 +23,7 @@ const (
 // SMBShare is a share of a server in the network.
 type SMBShare struct {
 	Server, Share string
-	// Users are those that the share is for, with their passwords; none opens it to
+	// Users are the share's users, with their passwords; an empty map opens it to
 	// everybody. Denied are users of the server that may not use this share.
 	Users, Denied map[string]string
 	// NoEncryption is a server that cannot do privacy; PrivacyError is what it says
@@ -150,7 +150,7 @@ func (m *Machine) reachable(server, name string) (*share, error) {
 	return nil, win32.ErrorBadNetPath
 }
 
-// admits is what the server says of a user.
+// admits returns the server's error for a user.
 func (s *share) admits(user, password string) error {
 	known, want, denied := len(s.Users) == 0 && len(s.Denied) == 0, password, false
 	for name, secret := range s.Users {
@@ -178,7 +178,7 @@ func (s *share) space() win32.FreeSpace {
 	return win32.FreeSpace{Available: s.Free, Total: s.Total, Free: s.Free}
 }
 
-// remote is what a path on a share leads to. Directories below shares are not
+// remote is the target of a path on a share. Directories below shares are not
 // modelled: each exists.
 func (m *Machine) remote(p parsed) (resolved, error) {
 	s, err := m.reachable(p.server, p.share)

@@ -65,7 +65,7 @@ func (d *disk) layout() win32.DriveLayout {
 }
 
 // createTable writes a new, empty table to the disk, or none with StyleRaw. Windows
-// does not ask what was there.
+// overwrites any table.
 func (m *Machine) createTable(d *disk, request win32.CreateDisk) error {
 	if err := d.writable(); err != nil {
 		return err

@@ -18,7 +18,7 @@ const longestName = 255
 type node struct {
 	id         uint64
 	fs         *filesystem
-	parent     *node // nil for a root, and for what was removed
+	parent     *node // nil for a root, and for a removed node
 	name       string
 	short      string // its name of the form 8.3, if it has one as well
 	dir        bool
@@ -52,8 +52,8 @@ func fold(name string) string {
 	return string(folded)
 }
 
-// checkName refuses what cannot be one component of a path in the kernel's own
-// words: names that Win32 would trim or take for devices can.
+// checkName rejects a text that cannot be one component of a path of the kernel. Names that
+// Win32 would trim or take for devices are valid.
 func checkName(name string) error {
 	bad := name == "" || name == "." || name == ".." || len(utf16.Encode([]rune(name))) > longestName ||
 		strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || strings.ContainsRune(`\/:*?"<>|`, r) })
@@ -77,7 +77,7 @@ func (n *node) info() win32.FileInfo {
 	return info
 }
 
-// child looks a name up, long or short.
+// child finds an entry by its name, long or short.
 func (n *node) child(name string) (*node, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func isShort(name string) bool {
 		extension == shortRunes(extension)
 }
 
-// shortRunes drops what a short name cannot have, and replaces what it may not.
+// shortRunes drops and replaces the characters that a short name does not have.
 func shortRunes(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

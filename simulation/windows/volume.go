@@ -22,8 +22,8 @@ type volume struct {
 	lock      *device              // the handle that has locked it
 }
 
-// filesystem is what is on the volume; nil when it is raw. One that is longer
-// than the partition is none that Windows knows.
+// filesystem is the volume's; nil for a raw volume. Windows does not recognise one that is
+// longer than the partition.
 func (v *volume) filesystem() *filesystem {
 	fs := v.disk.filesystems[v.partition.Offset]
 	if fs == nil || fs.sectors*v.disk.sector > v.partition.Length {
@@ -32,7 +32,7 @@ func (v *volume) filesystem() *filesystem {
 	return fs
 }
 
-// flush writes what is in Windows' cache to the disk.
+// flush writes Windows' cache to the disk.
 func (v *volume) flush() {
 	if fs := v.filesystem(); fs != nil {
 		fs.dirty = false
@@ -210,8 +210,8 @@ func (v volumeCalls) Format(ctx context.Context, name string, request win32.Form
 	})
 }
 
-// format is MSFT_Volume.Format, of a volume that WMI lists. It asks no questions: it
-// takes a filesystem that is there away from who uses it.
+// format is MSFT_Volume.Format, of a volume that WMI lists. It overwrites
+// an existing filesystem, even if programs use it.
 func (m *Machine) format(v *volume, request win32.FormatRequest) error {
 	switch {
 	case time.Now().Before(v.arrives.Add(m.options.ListDelay)):
@@ -226,7 +226,7 @@ func (m *Machine) format(v *volume, request win32.FormatRequest) error {
 	start := v.partition.Offset
 	old := v.filesystem()
 	switch {
-	case old != nil && time.Now().Before(old.shows): // what was made a moment ago has nothing on it
+	case old != nil && time.Now().Before(old.shows): // the new filesystem is still empty
 	case old != nil:
 		m.lose("volume %s: its %s was formatted", v.name, old.kind)
 	case !v.disk.data.blank(start, start+v.partition.Length):

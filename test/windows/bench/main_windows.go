@@ -109,8 +109,7 @@ func kinds() []struct {
 			return invoke(ctx, c, "PathExists", &filesystem.PathExistsRequest{Path: path})
 		}},
 		{"Mkdir, Rmdir", func(ctx context.Context, c *grpc.ClientConn, path string) error {
-			return errors.Join(invoke(ctx, c, "Mkdir", &filesystem.MkdirRequest{Path: path}),
-				invoke(ctx, c, "Rmdir", &filesystem.RmdirRequest{Path: path}))
+			return errors.Join(invoke(ctx, c, "Mkdir", &filesystem.MkdirRequest{Path: path}), invoke(ctx, c, "Rmdir", &filesystem.RmdirRequest{Path: path}))
 		}},
 	}
 }
@@ -177,8 +176,7 @@ func (p plan) call(r *row, do func(context.Context, *grpc.ClientConn, string) er
 	begin := make(chan struct{})
 	for i := range r.clients {
 		clients.Go(func() {
-			took[i], failures[i] = p.client(filepath.Join(p.kubelet, fmt.Sprintf("client%d", i)), p.calls/r.clients, do,
-				connected.Done, begin)
+			took[i], failures[i] = p.client(filepath.Join(p.kubelet, fmt.Sprintf("client%d", i)), p.calls/r.clients, do, connected.Done, begin)
 		})
 	}
 	connected.Wait()
@@ -198,8 +196,7 @@ func (p plan) call(r *row, do func(context.Context, *grpc.ClientConn, string) er
 }
 
 func (p plan) client(path string, calls int, do func(context.Context, *grpc.ClientConn, string) error, connected func(), begin <-chan struct{}) ([]time.Duration, error) {
-	connection, err := grpc.NewClient("passthrough:///"+pipe, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(winio.DialPipeContext))
+	connection, err := grpc.NewClient("passthrough:///"+pipe, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(winio.DialPipeContext))
 	if err != nil {
 		connected()
 		return nil, err
