@@ -48,7 +48,7 @@ func reachesPipe(path string) bool {
 	return regexp.MustCompile(`(^|\\)(pipe|namedpipe|ipc\$)\\(.*\\)?csi-proxy`).MatchString(strings.Join(resolved, `\`))
 }
 
-// Whatever Windows may take for the proxy's pipe is either canonical, and then
+// Every text that Windows may take for the proxy's pipe is either canonical, and then
 // for approved pods, or refused; only a plain directory of a share may resemble one.
 func FuzzClassify(f *testing.F) {
 	for _, s := range policytest.Spellings() {

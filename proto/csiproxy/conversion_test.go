@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
 )
 
-// What a disk says, the versions say alike.
+// All versions report the same of a disk.
 func FuzzDisks_acrossVersions(f *testing.F) {
 	f.Add(uint32(7), true, "1", "2", "3", "4", "600508e0", "vol0123", int64(64<<30), true, false, "")
 	f.Add(uint32(4294967295), true, "0", "0", "0", "4294967295", "", " ", int64(-1), false, true, "half of it")
@@ -79,7 +79,7 @@ func fromStable[Response proto.Message](t *testing.T, version, method string, st
 	return converted.(Response)
 }
 
-// login is what a MountISCSILun of an older version asks the host for.
+// login is the login of a MountISCSILun of an older version.
 func login(version string, request proto.Message) (login api.ISCSILogin, lun uint32, err error) {
 	stable, err := csiproxy.ToStable(version, "MountISCSILun", request)
 	if err != nil {

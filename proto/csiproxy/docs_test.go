@@ -78,7 +78,7 @@ func rowOf(text, method string) []string {
 	return nil
 }
 
-// What an alpha, beta or stable member's users can rely on is written down.
+// The page has the times that members of alpha, beta and stable versions stay.
 func TestDocs_haveThePolicyOfVersions(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

@@ -127,7 +127,7 @@ func (w *world) unstage(version, volumeID string) {
 	w.must(err)
 }
 
-// What is refused, and that nothing is made before.
+// Rejected requests, before which nothing is made.
 func TestE2E_formatVolumeRefusesBeforeItFormats(t *testing.T) {
 	w := newWorld(t)
 	blank := w.MustAddDisk(windows.DiskSpec{Serial: "blank", Size: gib})

@@ -47,7 +47,7 @@ func inAnyOrder(entries ...[]byte) (all [][]byte) {
 	return all
 }
 
-// What travels in each version, without the generated code.
+// The bytes on the wire in each version, without the generated code.
 func TestVersions_areThoseOfTheWire(t *testing.T) {
 	Check(t, csiproxy.Versions(), map[string][]Exchange{
 		"v1alpha1": alphaExchanges(),

@@ -95,7 +95,7 @@ func TestHang_isOneDisksOwn(t *testing.T) {
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
 		if _, err := calls.SMB.Mappings(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a caller who leaves: %v", err)
+			t.Errorf("a caller that leaves: %v", err)
 		}
 		go func() {
 			_, err := calls.SMB.Mappings(context.Background())
@@ -104,13 +104,13 @@ func TestHang_isOneDisksOwn(t *testing.T) {
 		synctest.Wait()
 		m.EndProcesses()
 		if err := <-done; !errors.Is(err, windows.ErrDied) {
-			t.Errorf("who dies hanging: %v", err)
+			t.Errorf("a process that ends while its call hangs: %v", err)
 		}
 		again.Remove()
 	})
 }
 
-// A hook wins the race between a look and what follows it.
+// A hook wins the race between an inspection and the next call.
 func TestHook_runsRightBeforeACall(t *testing.T) {
 	m, calls := machine(t, windows.Options{})
 	must(t, m.MkdirAll(`C:\Users\a`))
@@ -125,7 +125,7 @@ func TestHook_runsRightBeforeACall(t *testing.T) {
 		t.Fatalf("%+v, %v", info, err)
 	}
 	_, err := d.Open("a")
-	refused(t, "what was swapped", err, win32.ErrorStoppedOnSymlink)
+	refused(t, "the replaced entry", err, win32.ErrorStoppedOnSymlink)
 	remove()
 	if _, err := d.Open("a"); err == nil {
 		t.Error("it is a junction")

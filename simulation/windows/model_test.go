@@ -69,7 +69,7 @@ func drawLayout(t *rapid.T) []byte {
 	return layout.Encode()
 }
 
-// input is what a control code takes, or any bytes.
+// input is a valid input of a control code, or any bytes.
 func input(t *rapid.T, code win32.ControlCode) []byte {
 	if rapid.IntRange(0, 9).Draw(t, "garbage") == 0 {
 		return rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "bytes")

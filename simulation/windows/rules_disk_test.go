@@ -237,7 +237,7 @@ func TestGrownDisk_isKnownAfterItsUpdates(t *testing.T) {
 	}
 }
 
-// IOCTL_DISK_GROW_PARTITION takes what is free behind the partition and no more;
+// IOCTL_DISK_GROW_PARTITION takes no more than the free space behind the partition;
 // the filesystem follows by FSCTL_EXTEND_VOLUME only, in sectors of the volume, and
 // NTFS keeps the last one for itself.
 func TestGrowth_goesInTwoSteps(t *testing.T) {
@@ -428,7 +428,7 @@ func TestInterfaces_openTheSameDisks(t *testing.T) {
 }
 
 // A volume from a snapshot, next to its original: the disk stays offline for the
-// collision, and comes online with an identity of its own.
+// collision, and comes online with another identity.
 func TestClone_staysOfflineNextToItsSource(t *testing.T) {
 	m, calls, number, volume := mounted(t)
 	must(t, m.WriteFile(folder+`\data`, 1))

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-// The errors of a mapping: 53 and 67 for what is not there, 1219 for a second
+// The errors of a mapping: 53 and 67 for a missing server or share, 1219 for a second
 // user of a server, 65 or 87 for privacy that it cannot do, 1326 and 86 for
 // credentials, 5 for rights.
 func TestSMB_refusesAsServersDo(t *testing.T) {

@@ -163,7 +163,7 @@ func TestDismount_makesHandlesVoid(t *testing.T) {
 	must(t, d.Close())
 }
 
-// A disk that goes offline takes its volumes with it, whatever is open on them.
+// A disk that goes offline removes its volumes, even if files on them are open.
 func TestOffline_pullsTheVolumesAway(t *testing.T) {
 	m, calls, number, volume := mounted(t)
 	must(t, m.WriteFile(folder+`\file`, 1))

@@ -88,7 +88,7 @@ func TestFormatVolume_refusesBeforeAnythingIsMade(t *testing.T) {
 	}
 }
 
-// A file system that is there is never replaced.
+// An existing filesystem is never replaced.
 func TestFormatVolume_mountsWhatIsFormattedAsItIs(t *testing.T) {
 	m := newMachine()
 	formatted, err := quick().FormatVolume(t.Context(), m.host(), Format{VolumeID: otherID, FileSystem: "ntfs", Path: staging})

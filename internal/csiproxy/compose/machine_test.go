@@ -17,7 +17,7 @@ var errCrash = errors.New("the process died")
 // dieAt, counted from 1, the process dies: before the call has its effect, or
 // after it.
 type machine struct {
-	api.Filesystem // nil: what is not modelled is not asked
+	api.Filesystem // nil: calls that are not modelled panic
 	api.Disks
 	api.Volumes
 	api.ISCSI
@@ -34,7 +34,7 @@ type machine struct {
 	portals     map[string]bool
 	connected   bool
 	kept        bool              // the session comes back after a restart
-	keepFails   int               // how often keeping it fails
+	keepFails   int               // the number of failures before it is stored
 	disks       map[uint32]uint32 // by LUN of the target, where the session has them
 	late        map[uint32]uint32 // those that come with a rescan
 	offers      []string

@@ -95,7 +95,7 @@ func TestDiskID_isRejectedUnlessItHas32Bits(t *testing.T) {
 	}
 }
 
-// Whatever a disk says of itself, what is answered about it can be sent, and both
+// For any identity of a disk, the answer can be sent, and both
 // forms of it say the same.
 func FuzzDiskIDs(f *testing.F) {
 	f.Add(uint32(0), "600508e000000000", "vol0123")

@@ -18,7 +18,7 @@ const (
 	target = `C:\var\lib\kubelet\pods\1\mount`
 )
 
-// What NodeStage and NodePublish need of directories and links, in all versions.
+// The calls on directories and links that NodeStage and NodePublish need, in all versions.
 func TestFilesystemVersions_areThoseOfTheWire(t *testing.T) {
 	alpha1 := []Exchange{
 		Sent("PathExists", Text(1, path), Number(2, 1)).Asks("PathExists " + path).Answers(Yes(2)),

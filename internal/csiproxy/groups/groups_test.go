@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
 )
 
-// Every pipe that a driver in the field may look for.
+// Every pipe that a driver in the field may open.
 func TestVersions_haveThe23PipesOfTheGroupAPI(t *testing.T) {
 	var pipes []string
 	for _, definition := range groups.Versions() {
@@ -60,7 +60,7 @@ func TestVersions_haveThe23PipesOfTheGroupAPI(t *testing.T) {
 	}
 }
 
-// each calls do for every version with a machine of its own.
+// each calls do for every version, each with its own machine.
 func each(t *testing.T, machine func() *groupstest.Machine, do func(*testing.T, *groupstest.Server, *groupstest.Machine)) {
 	t.Helper()
 	for _, definition := range groups.Versions() {

@@ -28,7 +28,7 @@ func TestAt_returnsTheVolumeOfAMountedFolderOrALinkToOne(t *testing.T) {
 	w.idle()
 }
 
-// A driver in the field looks for this text, and fails NodeStage and
+// A driver in the field searches for this text, and fails NodeStage and
 // NodeUnstage without it.
 func TestAt_hasTheTextThatDriversMatchWhereNoVolumeIs(t *testing.T) {
 	w := newWorld(t)

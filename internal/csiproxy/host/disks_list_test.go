@@ -67,7 +67,7 @@ func TestList_givesABadDiskItsProblem(t *testing.T) {
 }
 
 // The number that a disk had when it last answered may be another disk's by now.
-// A list that takes the two for one hides a disk that may have the volume a caller looks for.
+// A list that takes the two for one hides a disk that may have the caller's volume.
 func TestList_keepsAnUnreadableDiskWhoseOldNumberIsAnothers(t *testing.T) {
 	r := newRig(t, windows.Options{})
 	first := r.machine.MustAddDisk(windows.DiskSpec{Serial: "first", Size: gibi})
@@ -123,7 +123,7 @@ func TestList_keepsADiskWhoseInterfaceIsListed(t *testing.T) {
 }
 
 // Two disks that say the same number have swapped it while they were listed: each
-// may be the one that is looked for.
+// may be the caller's.
 func TestUnify_neverTakesTwoDisksForOne(t *testing.T) {
 	lost := errors.New("lost")
 	rapid.Check(t, func(t *rapid.T) {

@@ -58,7 +58,7 @@ func TestPartition_rejectsADiskWithData(t *testing.T) {
 	}
 }
 
-// What cannot be read is not blank.
+// A range that cannot be read is not blank.
 func TestPartition_refusesWhatItCannotRead(t *testing.T) {
 	r := blankRig(t)
 	r.machine.Inject(windows.Fault{Call: "Device.ReadAt", At: 3, Action: windows.Fail, Errno: win32.ErrorCRC})
@@ -105,7 +105,7 @@ func canonicalOf(t *testing.T, name string) string {
 	return parsed
 }
 
-// What an interrupted partitioning leaves is finished, also when another program
+// An interrupted partitioning is completed, also when another program
 // began it: a GPT without partitions, and one with the reserved one only.
 func TestPartition_finishesWhatWasBegun(t *testing.T) {
 	r := newRig(t, windows.Options{SANPolicy: windows.OfflineAll})
@@ -214,7 +214,7 @@ func TestSetOnline_offlineRefusesABusyVolume(t *testing.T) {
 	})
 }
 
-// Between the dismount and the disk's going no program gets at the volume: what it wrote
+// Between the dismount and the disk's going offline no program opens the volume: data that it wrote
 // would be lost.
 func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
 	})
 }
 
-// Where Windows does not take a disk offline that has open handles, ours go first.
+// If Windows does not take a disk with open handles offline, the proxy closes its own first.
 func TestSetOnline_offlineLetsGoOfTheVolumeIfNeedBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := volumeRig(t, "NTFS")

@@ -18,7 +18,7 @@ const (
 	kubelet = `C:\var\lib\kubelet`
 	plugins = kubelet + `\plugins`
 	pods    = kubelet + `\pods`
-	// outside is what no operation may touch, whatever leads there.
+	// outside is a directory that no operation may touch, by any path.
 	outside = `C:\precious`
 )
 

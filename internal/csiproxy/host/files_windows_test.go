@@ -250,7 +250,7 @@ func BenchmarkPaths(b *testing.B) {
 	}
 }
 
-// plantLink makes a link to a directory behind the back of what is tested: from
+// plantLink makes a link to a directory without the tested code: from
 // the system below wine, which has no other.
 func plantLink(t *testing.T, target, link string) {
 	t.Helper()

@@ -66,7 +66,7 @@ func TestPathExists_doesNotFollowTheLastLink(t *testing.T) {
 	w.idle()
 }
 
-// What drivers ask most must cost no more than the one look of upstream.
+// The calls that drivers make most must not cost more than the one call of upstream.
 func TestPathsThatArePlain_takeOneCall(t *testing.T) {
 	w := newWorld(t)
 	path := plugins + `\kubernetes.io\csi\d\hash\globalmount`

@@ -306,13 +306,13 @@ func TestISCSI_waitsForABusySession(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := h.ISCSI.Disconnect(ctx, targetPortal, targetName); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a caller who leaves: %v", err)
+			t.Errorf("a caller that leaves: %v", err)
 		}
 	})
 }
 
-// Whatever is called in whatever order, on an initiator that is slow and fails:
-// what was connected comes back after a restart, and nothing else does.
+// After any calls in any order, on an initiator that is slow and fails, the connected
+// targets, and no others, are connected again after a restart.
 func TestISCSI_anyOrderOfCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		noDeadline := struct{ testing.TB }{t} // which rapid asks a *testing.T for, and no bubble gives

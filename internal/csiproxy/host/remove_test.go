@@ -42,7 +42,7 @@ func TestRmdir_withForceTakesTheWholeTree(t *testing.T) {
 	w.idle()
 }
 
-// Whatever kind of reparse point it is.
+// Reparse points of all kinds.
 func TestRmdir_withForceEntersNoReparsePoint(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(pods+`\p\a`, pods+`\p\second`)

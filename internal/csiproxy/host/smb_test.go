@@ -119,7 +119,7 @@ func TestSMB_checksTheLocalPathFirst(t *testing.T) {
 		}
 	}
 	if !r.machine.Exists(at("directory")) || !r.machine.Exists(at("link")) {
-		t.Error("what was there is gone")
+		t.Error("the existing entry was removed")
 	}
 }
 
@@ -193,7 +193,7 @@ func TestSMB_countsTheMountsOfAShare(t *testing.T) {
 	}
 }
 
-// What the SMB driver of the group API does: it removes its link by Rmdir, and
+// The SMB driver of the group API removes its link by Rmdir, and
 // then asks for the mapping's end without a link.
 func TestSMB_theGroupAPIsDriverEndsItsOwnMountsOnly(t *testing.T) {
 	r, h := smbRig(t)
@@ -298,7 +298,7 @@ func TestSMB_doesNotUseAForeignMapping(t *testing.T) {
 	foreign := r.machine.Calls().SMB
 	mustDo(t, foreign.Create(ctx, win32.SMBMappingRequest{Remote: shareKeyed, Username: "alice", Password: smbPassword}))
 	wantError(t, h.SMB.Mount(ctx, alice(at("a"))), backend.ErrPrecondition, "Remove-SmbGlobalMapping")
-	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a"))) // who has a link here did not get it from this proxy
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a"))) // the link was not made by this proxy
 	if r.mappedUser(shareKeyed) != "alice" || len(r.left()) > 0 {
 		t.Error("it was touched")
 	}

@@ -35,7 +35,7 @@ func rawRig(t *testing.T, parts map[int64][]byte) (*rig, api.Host, string) {
 	return r, h, volume
 }
 
-// What has a filesystem, or anything else, is not formatted for any caller.
+// A volume with a filesystem, or any other content, is not formatted for any caller.
 func TestFormat_refusesWhateverIsNotBlank(t *testing.T) {
 	for _, fileSystem := range []string{"NTFS", "FAT32", "exFAT", "ReFS"} {
 		r := volumeRig(t, fileSystem)
@@ -125,7 +125,7 @@ func TestFormat_aRepeatedCallThatWaitedDoesNotFormatAgain(t *testing.T) {
 	})
 }
 
-// begun leaves what a format leaves that died: its record, and the first blocks.
+// begun writes the rest of an interrupted format: its intent, and the first blocks.
 func begun(t *testing.T, bytes map[int64][]byte) (*rig, api.Host, string) {
 	t.Helper()
 	r, h, volume := rawRig(t, bytes)
@@ -149,7 +149,7 @@ func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 		if left, _ := os.ReadDir(r.state); len(left) > 0 {
 			t.Errorf("%v left", left)
 		}
-		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition) // it is over now
+		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition) // the format is complete now
 	}))
 	t.Run("one that Windows takes for damaged", inBubble(func(t *testing.T) {
 		r, h, volume := begun(t, half)

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 )
 
-// forbidden is an oracle of its own: the rules of paths as one pattern over the
+// forbidden is an independent oracle: the rules of paths as one pattern over the
 // text, which knows nothing of components.
 var forbidden = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`[/"*<>?|[:cntrl:]]`,               // no name can have them
@@ -22,7 +22,7 @@ var forbidden = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`\\(com|lpt)[1-9¹²³][ ]*(\.|\\|$)`,
 }, "|"))
 
-// isBelow is an oracle of its own for containment.
+// isBelow is an independent oracle for containment.
 func isBelow(text string) bool {
 	return strings.EqualFold(text, kubelet) || len(text) > len(kubelet) &&
 		strings.EqualFold(text[:len(kubelet)], kubelet) && text[len(kubelet)] == '\\'

@@ -101,7 +101,7 @@ func TestCall_survivesAPanic(t *testing.T) {
 	}
 }
 
-// A call ends when the proxy's own time is over, also when the operation
+// A call ends at the proxy's own limit, also when the operation
 // hangs, and says so.
 func TestCall_endsAfterItsOwnLimit(t *testing.T) {
 	release := make(chan struct{})
@@ -165,7 +165,7 @@ func TestCall_whatHangsKeepsItsTurn(t *testing.T) {
 	})
 }
 
-// A client that vanishes cancels what it asked for.
+// A call is cancelled when its client vanishes.
 func TestCall_isCancelledWhenItsClientVanishes(t *testing.T) {
 	begun, cancelled := make(chan struct{}), make(chan struct{})
 	s := serve(t, quick(), nil, func(ctx context.Context, _ string) (string, error) {
@@ -270,7 +270,7 @@ func TestCall_refusesAnOverlongMessage(t *testing.T) {
 	}
 }
 
-// A pipe answers for what it serves, and says so to whom asks for something else.
+// A pipe rejects calls of other services, and the error names those that it serves.
 func TestCall_ofAnotherVersionIsUnimplemented(t *testing.T) {
 	s := serve(t, quick(), nil, same)
 	_, err := call(t.Context(), dialer(s.pipes.Dial).connect(t, pipeV1), "v2", "")

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/Microsoft/go-winio.ioCompletionProcessor"))
 }
 
-// operation is what a test makes of a call.
+// operation is the operation of a test's call.
 type operation func(ctx context.Context, text string) (string, error)
 
 // echo is an API of one RPC, which takes a text and gives one.

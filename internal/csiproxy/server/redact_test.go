@@ -69,7 +69,7 @@ func TestLog_hasNoSecretOfAnyVersion(t *testing.T) {
 	}
 }
 
-// registrar looks at what is registered.
+// registrar records the services that are registered.
 type registrar func(description *grpc.ServiceDesc, service any)
 
 func (r registrar) RegisterService(description *grpc.ServiceDesc, service any) {

@@ -327,7 +327,7 @@ func TestRun_stopDrains(t *testing.T) {
 	}
 }
 
-// A call that does not end is cancelled when the drain timeout is over.
+// A call that does not end is cancelled after the drain timeout.
 func TestRun_stopCancelsWhatHangs(t *testing.T) {
 	pipes, begun, release := proxytest.NewPipes(), make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(release) })

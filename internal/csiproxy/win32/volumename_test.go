@@ -10,7 +10,7 @@ import (
 
 const canonicalVolume = `\\?\Volume{0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9}\`
 
-// A volume ID is checked before anything else looks at it.
+// A volume ID is checked before it is used.
 func TestParseVolumeName_acceptsTheNamesOfVolumesAndNothingElse(t *testing.T) {
 	good := []string{
 		canonicalVolume,

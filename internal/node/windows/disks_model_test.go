@@ -29,7 +29,7 @@ func TestModel_foreignDisksAndSeveralPaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { rapid.Check(noDeadline{t}, foreignDisksAndSeveralPaths(t)) })
 }
 
-// shelf is a machine with disks of all kinds, and what was called so far.
+// shelf is a machine with disks of all kinds, and the calls so far.
 type shelf struct {
 	*machine
 	r       *rapid.T
@@ -192,7 +192,7 @@ func (s *shelf) mountedAt(v string) (at []string) {
 	return at
 }
 
-// check checks what must be true after each call, whatever its result.
+// check checks the invariants after each call, with any result.
 func (s *shelf) check() {
 	if err := s.Check(); err != nil {
 		s.r.Fatal(err)

@@ -224,7 +224,7 @@ func TestStage_asksWindowsToLookForTheDisk(t *testing.T) {
 	}
 }
 
-// What is not blank is neither partitioned nor formatted, and nothing is mounted.
+// A disk that is not blank is neither partitioned nor formatted nor mounted.
 // A disk without a volume is among it.
 func TestStage_changesNoDiskWithData(t *testing.T) {
 	for what, change := range map[string]func(*fakeDisk){

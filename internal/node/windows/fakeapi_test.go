@@ -20,7 +20,7 @@ type fake struct {
 	// away is why the machine cannot be reached; nil when it can.
 	away    error
 	rescans int
-	// appear are the disks that the next look finds.
+	// appear are the disks that the next rescan finds.
 	appear []*fakeDisk
 }
 
@@ -38,8 +38,8 @@ type fakeDisk struct {
 
 // entry is a directory, a link or a mounted folder.
 type entry struct {
-	link   string // what it points to
-	volume string // what is mounted
+	link   string // the target
+	volume string // the mounted volume
 }
 
 const (

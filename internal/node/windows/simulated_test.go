@@ -193,7 +193,7 @@ func TestSimulated_theWholeWayOfAVolume(t *testing.T) {
 
 // Windows may be slow to see that a table can have more of a disk that has grown,
 // as after a restore into a larger one. The data are given out meanwhile, and the
-// call whose business is growth says that there is none yet.
+// call for growth reports that the volume has not grown yet.
 func TestSimulated_stagesAVolumeThatCannotGrowYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachineWith(t, windows.Options{UsableLag: 1 << 20})
@@ -302,7 +302,7 @@ func failAt(t *testing.T, at int, failing step, action windows.Action, n int) (h
 	return hit
 }
 
-// A disk with data is not changed, whatever the form of the data.
+// A disk with data of any form is not changed.
 func TestSimulated_destroysNothing(t *testing.T) {
 	for what, spec := range map[string]windows.DiskSpec{
 		"data without partitions": {Noise: true},

@@ -146,7 +146,7 @@ func TestMutate_makesVolumesAndMountsReadOnly(t *testing.T) {
 		t.Error("it changed again")
 	}
 	if _, err := newPolicy(t, inline.Options{}).Admit(pod, nil, policytest.FindInlineDriver); err != nil {
-		t.Errorf("the rule is not content with what was done for it: %v", err)
+		t.Errorf("the rule rejects the patched pod: %v", err)
 	}
 	exempt := policytest.Pod(policytest.ExemptNamespace, volumes...)
 	if p.Mutate(exempt, policytest.FindInlineDriver) != nil {

@@ -55,7 +55,7 @@ func InlineDrivers() []*storagev1.CSIDriver {
 	}
 }
 
-// FindInlineDriver is how a host or a webhook looks one up.
+// FindInlineDriver finds a driver, for a host or a webhook.
 func FindInlineDriver(name string) *storagev1.CSIDriver {
 	for _, driver := range InlineDrivers() {
 		if driver.Name == name {
@@ -161,7 +161,7 @@ func in(rule inline.Rule, volume string, modes ...inline.Mode) []InlineWant {
 	return want
 }
 
-// CheckReadOnly says what is not as it should be in a pod that was made of Pod
+// CheckReadOnly returns the faults of a pod that was made of Pod
 // after the volumes of drivers that want it were made read-only: names are those.
 func CheckReadOnly(pod *corev1.Pod, names ...string) error {
 	for _, volume := range pod.Spec.Volumes {

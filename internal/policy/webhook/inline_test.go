@@ -145,7 +145,7 @@ func TestInline_isAboutCreation(t *testing.T) {
 	}
 }
 
-// What is missing or null in an object is nothing, and no reason to fail.
+// A missing or null field of an object is not an error.
 func TestInline_takesObjectsWithoutASpec(t *testing.T) {
 	webhook := newInline(t, table{})
 	for _, object := range []string{`{}`, `null`, `{"spec":null}`, `{"spec":{"volumes":null}}`, `{"spec":{"volumes":[{"name":"x"},{}]}}`, `{"spec":{"template":null}}`} {

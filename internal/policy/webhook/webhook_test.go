@@ -116,7 +116,7 @@ func TestWebhook_admitsADeletion(t *testing.T) {
 		t.Error("it is refused")
 	}
 	if !answered(t, newHandler(t), "Pod", "storage", `{"metadata":{"deletionTimestamp":"2026-11-21T00:00:00Z"},"spec":`+podSpec+`}`).Allowed {
-		t.Error("what is being deleted cannot lose its finalizers")
+		t.Error("an object that is being deleted cannot lose its finalizers")
 	}
 }
 

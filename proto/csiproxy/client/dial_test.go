@@ -89,7 +89,7 @@ func TestDial_refusesAPipeOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// One who serves the pipe and says nothing does not hold a caller for ever.
+// A process that serves the pipe and does not answer does not block a caller without end.
 func TestDial_endsWithItsContext(t *testing.T) {
 	n := newNode(t)
 	n.pipes.Take(`\\.\pipe\csi-proxy-v1`, server.Process{ID: 7})

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
 )
 
-// sent is a call that every version can express, and what comes back of it.
+// sent is a call that every version can express, and its answer.
 type sent struct {
 	method  string
 	request proto.Message
@@ -55,7 +55,7 @@ func common() []sent {
 	}
 }
 
-// What is written for v1 is asked of the machine alike in every version.
+// A call of v1 makes the same calls to the machine in every version.
 func TestDialects_askTheSameInEveryVersion(t *testing.T) {
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		t.Run(version, func(t *testing.T) {

@@ -200,7 +200,7 @@ func TestGuide_itsPluginServesAVolume(t *testing.T) {
 	}
 }
 
-// What the guide shows is what was compiled and run here.
+// The guide shows the code that is compiled and run in this test.
 func TestGuide_showsThisPlugin(t *testing.T) {
 	const guide = "../../../docs/guides/windows-plugin-authors.md"
 	page, err := os.ReadFile(guide)

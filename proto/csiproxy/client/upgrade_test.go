@@ -13,7 +13,7 @@ import (
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
 
-// The matrix of the KEP's upgrade rules. The proxy's column is what it serves; the
+// The matrix of the KEP's upgrade rules. The proxy's column has the versions that it serves; the
 // plugin's the oldest version that it needs.
 func TestUpgrade_matrix(t *testing.T) {
 	for _, c := range []struct {

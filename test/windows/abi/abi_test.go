@@ -163,7 +163,7 @@ func compareStructures(t *testing.T, h headers) {
 	}
 }
 
-// compareLists is for what is only read, or only written, or not alone.
+// compareLists compares structures that are only read, only written, or part of a list.
 func compareLists(t *testing.T, h headers) {
 	portal := api.Portal{Address: "10.0.0.1", Port: 3261}
 	login := win32.ISCSILoginOptions{Auth: api.OneWayCHAP, Username: "user", Secret: "secret"}

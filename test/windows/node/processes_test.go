@@ -87,7 +87,7 @@ func startUnderWine(t *testing.T, name, path string, arguments ...string) *progr
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	must(t, p.command.Start())
 	go func() {
-		_ = p.command.Wait() // wine ends by the signal, whatever the program says
+		_ = p.command.Wait() // wine ends by the signal, with any exit code of the program
 		_ = log.Close()
 		close(p.ended)
 	}()
@@ -176,7 +176,7 @@ func (c control) call(method, path string, request, answer any) error {
 	return json.Unmarshal(content, answer)
 }
 
-// state is what there is of the machine, as far as the tests look at it.
+// state is the part of the machine's state that the tests inspect.
 type state struct {
 	Disks []struct {
 		Number   uint32

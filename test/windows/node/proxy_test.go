@@ -39,7 +39,7 @@ func TestDriver_outlivesTheProxy(t *testing.T) {
 			t.Errorf("without the proxy a call gets %v", err)
 		}
 		if _, err := node.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{}); err != nil {
-			t.Errorf("who the node is, it knows without the proxy: %v", err)
+			t.Errorf("NodeGetInfo without the proxy: %v", err)
 		}
 	}
 	missing()

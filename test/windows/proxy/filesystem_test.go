@@ -90,12 +90,12 @@ func TestFilesystem_forReal(t *testing.T) {
 	}
 	f.want("remove a tree", f.rmdir(dir+`\plugins\driver`, true), codes.OK)
 	if onDisk(t, dir+`\plugins\driver`) {
-		t.Error("the tree is still there")
+		t.Error("the tree still exists")
 	}
 	f.want("ask for a link where nothing is", f.call("IsSymlink", &filesystem.IsSymlinkRequest{Path: deep}), codes.NotFound)
 }
 
-// What is outside the roots, or no path, is refused by every RPC,
+// A path outside the roots, or a text that is not a path, is rejected by every RPC,
 // and nothing happens on the disk.
 func TestFilesystem_refusesWhatIsOutside(t *testing.T) {
 	dir, flag := kubelet(t)

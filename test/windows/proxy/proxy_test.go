@@ -35,7 +35,7 @@ import (
 // second when the machine has nothing else to do.
 const readyTime = 60 * time.Second
 
-// executable is what is tested.
+// executable is the program under test.
 func executable(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)

@@ -52,7 +52,7 @@ func TestDisks_aSlowOneDelaysNoOther(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; status.Code(err) != codes.Canceled {
-		t.Errorf("the caller who gave up has %v", err)
+		t.Errorf("the caller that left got %v", err)
 	}
 	if err := held.Close(); err != nil {
 		t.Fatal(err)

@@ -117,7 +117,7 @@ func call(t *testing.T, client any, method string, request fields) (fields, erro
 	return response, nil
 }
 
-// must is call for what has to succeed.
+// must is call for a call that has to succeed.
 func must(t *testing.T, client any, method string, request fields) fields {
 	t.Helper()
 	response, err := call(t, client, method, request)

@@ -1,6 +1,6 @@
 // Package upstream tries the proxy with the unmodified Go client of upstream's
 // csi-proxy, which drivers in the field are built with: every group and every
-// version that it has. The client is a module of its own here, since its
+// version that it has. The client is a separate module, since its
 // messages and ours have the same names and one program cannot hold both.
 //
 // The tests run under wine, against a csi-proxy.exe that serves the simulated

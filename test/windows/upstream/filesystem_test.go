@@ -46,7 +46,7 @@ func TestFilesystem_directories(t *testing.T) {
 				must(t, client, "Mkdir", fields{"path": deep})
 			}
 			if !exists(deep) {
-				t.Error("what was made is not there")
+				t.Error("the directory does not exist")
 			}
 			if _, err := call(t, client, "Rmdir", fields{"path": base}); err == nil {
 				t.Error("a directory with something in it is removed without force")
@@ -57,14 +57,14 @@ func TestFilesystem_directories(t *testing.T) {
 					t.Error("not the contents, and they alone, are removed")
 				}
 			}
-			for range 2 { // what is gone is fine with force
+			for range 2 { // a missing path is not an error with force
 				must(t, client, "Rmdir", fields{"path": base, "force": true})
 			}
 			if exists(base) {
-				t.Error("what was removed is there")
+				t.Error("the removed directory exists")
 			}
 			if _, err := call(t, client, "Rmdir", fields{"path": base}); err == nil {
-				t.Error("what is not there is removed without force")
+				t.Error("a missing path is removed without force")
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestFilesystem_links(t *testing.T) {
 			}
 			must(t, client, "Rmdir", fields{"path": link, "force": true})
 			if !must(t, client, "PathExists", fields{"path": source + `\content`})["exists"].(bool) {
-				t.Error("removing a link removed what it led to")
+				t.Error("the removal of a link removed its target")
 			}
 			if _, err := call(t, client, f.link, fields{"source_path": base + `\nothing`, "target_path": link}); err == nil {
 				t.Error("a link to nothing is made")

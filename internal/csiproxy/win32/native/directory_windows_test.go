@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
-// open opens a test directory of its own as a root.
+// open opens a new test directory as a root.
 func open(t *testing.T) (win32.Directory, string) {
 	t.Helper()
 	path := winetest.Dir(t)
@@ -206,7 +206,7 @@ func TestDirectory_listsMoreThanABuffer(t *testing.T) {
 	}
 }
 
-// What is held is neither replaced nor removed, nor is what it lies in.
+// Neither an open directory nor one above it can be replaced or removed.
 func TestDirectory_keepsWhatItOpened(t *testing.T) {
 	root, path := open(t)
 	must(t, root.Mkdir("a"))
@@ -223,7 +223,7 @@ func TestDirectory_keepsWhatItOpened(t *testing.T) {
 		}
 	}
 	if err := a.Remove("b"); !errors.Is(err, win32.ErrorSharingViolation) && !errors.Is(err, win32.ErrorAccessDenied) {
-		t.Errorf("removal of what is held: %v", err)
+		t.Errorf("removal of an open directory: %v", err)
 	}
 	closeAll(t, b)
 	must(t, a.Remove("b"))

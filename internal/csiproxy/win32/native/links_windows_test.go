@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
-// A link on the way is seen and not followed, and what it leads to
-// stays.
+// A link on the way is detected and not followed, and its target stays.
 func TestDirectory_neverFollowsALink(t *testing.T) {
 	outside := winetest.Dir(t)
 	precious := filepath.Join(outside, "precious")
@@ -70,7 +69,7 @@ func TestDirectory_removesTheLinkAndNotAnEmptyTarget(t *testing.T) {
 	})
 }
 
-// A link to what does not exist is a link to a directory all the same.
+// A link to a missing target is a link to a directory, too.
 func TestDirectory_linksToDirectories(t *testing.T) {
 	root, path := open(t)
 	target := filepath.Join(path, "missing")

@@ -58,7 +58,7 @@ func isLink(path string) bool {
 	return err == nil && attributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0
 }
 
-// plantLink makes a link to a directory behind the back of what is tested: with
+// plantLink makes a link to a directory without the tested code: with
 // Windows' own means, or from the system below wine, which has no other.
 func plantLink(t *testing.T, target, link string) {
 	t.Helper()

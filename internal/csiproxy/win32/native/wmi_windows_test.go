@@ -164,7 +164,7 @@ func TestSMB_givesTheNumberAndNeverThePassword(t *testing.T) {
 	}
 }
 
-// The mapping is found by comparison; what is asked for is in no query.
+// The mapping is found by comparison; no query has the name.
 func TestSMB_removesTheMappingOfAShareOnly(t *testing.T) {
 	f := mappingsOf(t)
 	must(t, smb{f.wmi()}.Remove(context.Background(), `\\SRV\Two`, true))
