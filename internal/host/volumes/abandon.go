@@ -53,7 +53,8 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 	case pod == nil:
 		return errors.Join(failure, err)
 	}
-	m.recordAbandoned(use, pod, fmt.Sprintf("the driver was not heard about %s, where nothing is mounted any more: %v", path, failure))
+	m.recordAbandoned(use, pod, fmt.Sprintf(
+		"the driver did not undo the use at %s, where nothing is mounted any more: %v", path, failure))
 	return nil
 }
 
@@ -64,8 +65,8 @@ func (m *Manager) giveUpAttached(use *store.VolumeUse, failure error) error {
 	if pod == nil {
 		return errors.Join(failure, err)
 	}
-	m.recordAbandoned(use, pod, fmt.Sprintf("volume %q may still be attached to node %q: detach it where the storage is managed: %v",
-		use.Handle, use.NodeID, failure))
+	m.recordAbandoned(use, pod, fmt.Sprintf(
+		"volume %q may still be attached to node %q: detach it where the storage is managed: %v", use.Handle, use.NodeID, failure))
 	return nil
 }
 
@@ -92,7 +93,7 @@ func (m *Manager) recordAbandoned(use *store.VolumeUse, pod *corev1.Pod, text st
 		"volume", use.Handle, "driver", use.Driver, "pod", store.KeyOf(pod), "step", text)
 	about := append(subjectOf(use).about, journal.Ref{Kind: "Pod", Key: store.KeyOf(pod), UID: string(pod.UID)})
 	for _, about := range slices.Compact(about) {
-		m.options.Record(journal.Notice{About: about, Warning: true, Reason: reasonAbandoned, Message: use.Label + ": " + shorten(text)})
+		m.recordEventf(about, true, reasonAbandoned, "%s: %s", use.Label, shorten(text))
 	}
 }
 
@@ -109,7 +110,8 @@ func Abandon(tx *store.Tx, object store.Object) (stays []string, err error) {
 	case *corev1.PersistentVolumeClaim:
 		return abandonClaim(tx, object)
 	case *snapshotv1.VolumeSnapshotContent:
-		return []string{fmt.Sprintf("driver %s may have a snapshot of volume %q: look for it where the storage is managed",
+		return []string{fmt.Sprintf(
+			"driver %s may have a snapshot of volume %q: search for it where the storage is managed",
 			object.Spec.Driver, handleOf(object))}, nil
 	}
 	return nil, nil
@@ -123,11 +125,13 @@ func handleOf(content *snapshotv1.VolumeSnapshotContent) string {
 }
 
 func abandonClaim(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) (stays []string, err error) {
-	if intent, err := tx.Provisionings().Get(string(pvc.UID)); err != nil || intent != nil && pvc.Spec.VolumeName == "" {
-		if err != nil {
-			return nil, err
-		}
-		return []string{fmt.Sprintf("driver %s may have made a volume of the name %q: look for it where the storage is managed",
+	intent, err := tx.Provisionings().Get(string(pvc.UID))
+	if err != nil {
+		return nil, err
+	}
+	if intent != nil && pvc.Spec.VolumeName == "" {
+		return []string{fmt.Sprintf(
+			"driver %s may have made a volume of the name %q: search for it where the storage is managed",
 			intent.Driver, intent.VolumeName)}, nil
 	}
 	pv, err := tx.Volumes().Get(pvc.Spec.VolumeName)

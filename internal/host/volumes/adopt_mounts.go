@@ -231,7 +231,8 @@ func (m *Manager) removeEmptyPodDirectories(a *adoption) error {
 		}
 		path := filepath.Join(directory, entry.Name())
 		if err := removeEmptyTree(path, a.mounts); err != nil {
-			m.logger.Warn("the directory of a pod that is gone is not empty; it is left alone", "path", path, "error", err)
+			m.logger.Warn("the directory of a pod that does not exist any more is not empty; it is kept",
+				"path", path, "error", err)
 		}
 	}
 	return nil
@@ -262,7 +263,7 @@ func inlineUse(pod *corev1.Pod, volume *corev1.Volume) *store.VolumeUse {
 	source := volume.CSI
 	return &store.VolumeUse{
 		Name: claim.UniqueInlineName(pod.UID, volume.Name), SpecName: volume.Name, Label: inlineLabel(volume.Name),
-		Driver: source.Driver, Handle: claim.InlineHandle(pod.UID, volume.Name), Inline: true, FSType: fsType(source.FSType),
-		Modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Attributes: source.VolumeAttributes,
+		Driver: source.Driver, Handle: claim.InlineHandle(pod.UID, volume.Name), Inline: true,
+		FSType: fsType(source.FSType), Modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Attributes: source.VolumeAttributes,
 	}
 }

@@ -83,7 +83,8 @@ func isFull(uses []*store.VolumeUse, toMount volumeToMount, limit int64) error {
 		return fmt.Errorf("%s: driver %s takes %d volumes on this machine, and %d are still being taken away",
 			toMount.label, toMount.use.Driver, limit, count)
 	}
-	full.text = fmt.Sprintf("%s: driver %s takes %d volumes on this machine, and %d are in use (pods %s): waiting for one of them to end",
+	full.text = fmt.Sprintf(
+		"%s: driver %s takes %d volumes on this machine, and %d are in use (pods %s): waiting for one of them to end",
 		toMount.label, toMount.use.Driver, limit, count, strings.Join(slices.Compact(pods), ", "))
 	return full
 }
@@ -103,7 +104,8 @@ func (m *Manager) attach(ctx context.Context, toMount volumeToMount) error {
 	if err != nil || !needed {
 		return err
 	}
-	err = m.stepOf(ctx, toMount.subject(), StepAttach, onward(claim.CallAttach), func(ctx context.Context) (string, error) {
+	of := toMount.subject()
+	err = m.stepOf(ctx, of, StepAttach, onward(claim.CallAttach), func(ctx context.Context) (string, error) {
 		return "", m.callAttach(ctx, toMount)
 	})
 	if err == nil {
@@ -164,7 +166,9 @@ func (m *Manager) callAttach(ctx context.Context, toMount volumeToMount) error {
 	}))
 }
 
-func (m *Manager) attachRequest(ctx context.Context, toMount volumeToMount) (*csi.ControllerPublishVolumeRequest, error) {
+func (m *Manager) attachRequest(
+	ctx context.Context, toMount volumeToMount,
+) (*csi.ControllerPublishVolumeRequest, error) {
 	use := toMount.use
 	driver, err := m.options.Drivers.Driver(use.Driver)
 	if err != nil {
@@ -188,8 +192,8 @@ func (m *Manager) attachRequest(ctx context.Context, toMount volumeToMount) (*cs
 		return nil, err
 	}
 	return &csi.ControllerPublishVolumeRequest{
-		VolumeId: use.Handle, NodeId: use.NodeID, VolumeCapability: desired.Capability(mode), VolumeContext: use.Attributes,
-		Secrets:  secrets,
+		VolumeId: use.Handle, NodeId: use.NodeID, VolumeCapability: desired.Capability(mode),
+		VolumeContext: use.Attributes, Secrets: secrets,
 		Readonly: can.PublishReadOnly && toMount.volume != nil && toMount.volume.Spec.CSI.ReadOnly,
 	}, nil
 }
@@ -215,7 +219,8 @@ func (m *Manager) newAttachment(use *store.VolumeUse) *storagev1.VolumeAttachmen
 	name := use.SpecName
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: use.Attachment, CreationTimestamp: metav1.Now(), Finalizers: []string{claim.AttacherFinalizer(use.Driver)},
+			Name: use.Attachment, CreationTimestamp: metav1.Now(),
+			Finalizers:  []string{claim.AttacherFinalizer(use.Driver)},
 			Annotations: map[string]string{nodeIDAnnotation: use.NodeID},
 		},
 		Spec: storagev1.VolumeAttachmentSpec{

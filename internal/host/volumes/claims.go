@@ -156,8 +156,9 @@ func awaitVolume(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 			"storageclass.storage.k8s.io %q not found", className(pvc))
 	case class.Provisioner == noProvisioner:
 		return &blocked{
-			error: fmt.Errorf("no persistent volumes available for this claim, and StorageClass %q makes none", class.Name),
-			on:    on, reason: reasonFailedBinding, normal: true,
+			error: fmt.Errorf("no persistent volumes available for this claim, and StorageClass %q makes none",
+				class.Name),
+			on: on, reason: reasonFailedBinding, normal: true,
 		}
 	}
 	return nil
@@ -210,7 +211,8 @@ func (m *Manager) fillClass(pvc *corev1.PersistentVolumeClaim) (bool, error) {
 
 // delayed reports whether a claim waits for a pod that uses it.
 func (m *Manager) delayed(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (bool, error) {
-	if class == nil || class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+	if class == nil || class.VolumeBindingMode == nil ||
+		*class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
 		return false, nil
 	}
 	if pvc.Annotations[SelectedNodeAnnotation] != "" { // a host has one node
@@ -304,7 +306,8 @@ func misfit(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) stri
 	case claim.IsBlock(pv.Spec.VolumeMode) != claim.IsBlock(pvc.Spec.VolumeMode):
 		return "its volumeMode is another than the claim's"
 	case volumeAttributesClass(pv) != attributesClass(pvc):
-		return fmt.Sprintf("its volumeAttributesClassName is %q, the claim's %q", volumeAttributesClass(pv), attributesClass(pvc))
+		return fmt.Sprintf("its volumeAttributesClassName is %q, the claim's %q",
+			volumeAttributesClass(pv), attributesClass(pvc))
 	}
 	for _, mode := range pvc.Spec.AccessModes {
 		if !slices.Contains(pv.Spec.AccessModes, mode) {
@@ -351,10 +354,11 @@ func reservationOf(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolum
 	switch {
 	case reference == nil:
 		return free
-	case reference.Namespace == pvc.Namespace && reference.Name == pvc.Name && (reference.UID == "" || reference.UID == pvc.UID):
-		return reserved
+	case reference.Namespace != pvc.Namespace || reference.Name != pvc.Name,
+		reference.UID != "" && reference.UID != pvc.UID:
+		return another
 	}
-	return another
+	return reserved
 }
 
 // reachable reports whether a machine with these topology segments may use a volume. A

@@ -88,7 +88,7 @@ func (i *index) follow() error {
 }
 
 func indexed(resource string) bool {
-	return resource == "pods" || resource == volumeResource || resource == snapshotResource || resource == contentResource
+	return slices.Contains([]string{"pods", volumeResource, snapshotResource, contentResource}, resource)
 }
 
 func (i *index) build() error {

@@ -54,10 +54,11 @@ func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 	if content.Annotations[AbandonAnnotation] == "true" {
 		marked = false
 	}
+	deletes := content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete
 	ended := content.DeletionTimestamp != nil &&
 		(static && content.Spec.VolumeSnapshotRef.UID == "" || !marked && unwanted)
 	switch {
-	case ended && content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete && lifecycle.SnapshotHandle(content) != "":
+	case ended && deletes && lifecycle.SnapshotHandle(content) != "":
 		return contentDelete
 	case ended:
 		return contentRelease
@@ -163,7 +164,8 @@ func newContent(
 		return nil, err
 	}
 	if reference != nil {
-		content.Annotations[keys.SecretName], content.Annotations[keys.SecretNamespace] = reference.Name, reference.Namespace
+		content.Annotations[keys.SecretName] = reference.Name
+		content.Annotations[keys.SecretNamespace] = reference.Namespace
 	}
 	return content, nil
 }
@@ -195,12 +197,14 @@ func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.Volume
 	case err != nil:
 		return err
 	case twin != "":
-		return waitFor(dependencies(dependency(contentResource, twin)), "", "%s names the same snapshot", describeContent(twin))
+		return waitFor(dependencies(dependency(contentResource, twin)), "",
+			"%s names the same snapshot", describeContent(twin))
 	}
 	if err := m.hit("snapshot-delete/begin"); err != nil {
 		return err
 	}
-	err := m.stepOf(ctx, contentSubject(content), StepDeleteSnapshot, back(), func(ctx context.Context) (string, error) {
+	of := contentSubject(content)
+	err := m.stepOf(ctx, of, StepDeleteSnapshot, back(), func(ctx context.Context) (string, error) {
 		driver, err := m.options.Drivers.Driver(content.Spec.Driver)
 		if err != nil {
 			return "", err
@@ -213,7 +217,8 @@ func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.Volume
 		if err != nil && !without(content.Annotations, err) {
 			return "", err
 		}
-		return handle, driver.Client.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: handle, Secrets: secrets})
+		request := &csi.DeleteSnapshotRequest{SnapshotId: handle, Secrets: secrets}
+		return handle, driver.Client.DeleteSnapshot(ctx, request)
 	})
 	if err != nil {
 		return err

@@ -38,7 +38,8 @@ func (m *Manager) createSnapshot(ctx context.Context, content *snapshotv1.Volume
 	if err := m.hit("create-snapshot/intent"); err != nil {
 		return err
 	}
-	return m.stepOf(ctx, contentSubject(content), StepSnapshot, onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
+	of := contentSubject(content)
+	return m.stepOf(ctx, of, StepSnapshot, onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
 		repeated := again
 		again = true // if the step is repeated, this call may have had its effect
 		snapshot, err := driver.Client.CreateSnapshot(ctx, request)
@@ -64,7 +65,8 @@ func (m *Manager) createFailed(content *snapshotv1.VolumeSnapshotContent, repeat
 	case lifecycle.MayRun(claim.CallSnapshot, failure):
 		return fmt.Errorf("%w (the snapshot may still be taken: the same call is repeated)", failure)
 	case outcome.KeepsIntent():
-		return &uncertain{fmt.Errorf("the snapshot may have been taken by an earlier call, and the driver's answer does not say: %w", failure)}
+		return &uncertain{fmt.Errorf(
+			"the snapshot may have been taken by an earlier call, and the driver's answer does not say: %w", failure)}
 	}
 	return errors.Join(failure, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
 		delete(current.Annotations, claim.VolumeSnapshotKeys().BeingCreated)
@@ -134,7 +136,9 @@ type poll struct {
 
 // poll asks the driver with growing pauses whether a snapshot is ready: no driver
 // reports that by itself.
-func (m *Manager) poll(ctx context.Context, content *snapshotv1.VolumeSnapshotContent, next contentStep) (time.Duration, error) {
+func (m *Manager) poll(
+	ctx context.Context, content *snapshotv1.VolumeSnapshotContent, next contentStep,
+) (time.Duration, error) {
 	known := m.polls.get(content.Name)
 	if next == contentPoll && known.pause == 0 { // it was just created
 		known = poll{time.Now().Add(firstPoll), firstPoll}

@@ -49,7 +49,10 @@ func (m *Manager) Controllers() []reconcile.Controller {
 			Name: volumeResource, Do: m.run(volumeResource, (*Manager).syncVolume), Keys: m.volumeKeys,
 			All: m.all(volumeResource), Partition: m.partitions.partition(volumeResource),
 		},
-		{Name: snapshotResource, Do: m.run(snapshotResource, (*Manager).syncSnapshot), Keys: m.snapshotKeys, All: m.all(snapshotResource)},
+		{
+			Name: snapshotResource, Do: m.run(snapshotResource, (*Manager).syncSnapshot), Keys: m.snapshotKeys,
+			All: m.all(snapshotResource),
+		},
 		{
 			Name: contentResource, Do: m.run(contentResource, (*Manager).syncContent), Keys: m.contentKeys,
 			All: m.all(contentResource), Partition: m.partitions.partition(contentResource),

@@ -128,7 +128,7 @@ func (m *Manager) expandDriver(
 		if err != nil {
 			return err
 		}
-		can = abilities{lifecycle.Expands{Controller: controller.Expand}, claim.Modes{SingleNodeMultiWriter: controller.SingleNodeMultiWriter}}
+		can.Controller, can.modes.SingleNodeMultiWriter = controller.Expand, controller.SingleNodeMultiWriter
 		if can.Controller {
 			return nil
 		}
@@ -213,7 +213,8 @@ func (m *Manager) expandRequest(
 
 func useOf(volume *corev1.PersistentVolume) claim.Use {
 	return claim.Use{
-		Block: claim.IsBlock(volume.Spec.VolumeMode), FSType: volume.Spec.CSI.FSType, MountFlags: volume.Spec.MountOptions,
+		Block: claim.IsBlock(volume.Spec.VolumeMode), FSType: volume.Spec.CSI.FSType,
+		MountFlags: volume.Spec.MountOptions,
 	}
 }
 
@@ -256,7 +257,8 @@ func (m *Manager) recordExpanded(found bound, size resource.Quantity, node bool)
 		m.recordEvent(claimAbout(found.claim), false, reasonNodeRequired,
 			"the volume has grown; its filesystem grows on the node")
 	default:
-		m.recordEvent(claimAbout(found.claim), false, reasonResizeSuccessful, fmt.Sprintf("the volume has %s", size.String()))
+		m.recordEvent(claimAbout(found.claim), false, reasonResizeSuccessful,
+			fmt.Sprintf("the volume has %s", size.String()))
 	}
 	return nil
 }

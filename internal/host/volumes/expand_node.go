@@ -3,7 +3,6 @@ package volumes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -63,7 +62,7 @@ func (m *Manager) growNode(ctx context.Context, key string, pod types.UID) error
 			"MountVolume.NodeExpandVolume succeeded for volume %q", use.SpecName)
 		return nil
 	}
-	if errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) || errors.Is(err, errStore) || ctx.Err() != nil {
+	if isLocal(err) || ctx.Err() != nil {
 		return err
 	}
 	return m.growthFailed(g, err)
@@ -103,7 +102,9 @@ func (m *Manager) expandNode(ctx context.Context, g growth) error {
 	if !able { // the node has no part in it
 		return m.grew(g)
 	}
-	if err := m.editClaim(g.found.claim, claim.BeginNodeResize); err != nil {
+	if err := m.editBound(g.found, func(pvc *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
+		claim.BeginNodeResize(pvc)
+	}); err != nil {
 		return err
 	}
 	if err := m.hit("expand-node/intent"); err != nil {
@@ -168,34 +169,11 @@ func (m *Manager) growthFailed(g growth, failure error) error {
 		}
 	}
 	m.recordEventf(g.about, true, "FileSystemResizeFailed", "%s", text)
-	err := m.editClaim(g.found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+	err := m.editBound(g.found, func(pvc *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
 		claim.FailNodeResize(pvc, then.Outcome, text, time.Now())
 	})
 	if !then.Repeat {
 		return err
 	}
 	return errors.Join(failure, err)
-}
-
-func (m *Manager) changeClaim(g growth, change func(*corev1.PersistentVolumeClaim), with ...func(*store.Tx) error) error {
-	err := m.update(func(tx *store.Tx) error {
-		pvc, err := tx.Claims().Get(g.key)
-		if err != nil {
-			return err
-		}
-		if pvc == nil || pvc.UID != g.found.claim.UID {
-			return fmt.Errorf("%s vanished while its filesystem grew", claim.Describe(g.found.claim))
-		}
-		change(pvc)
-		for _, also := range with {
-			if err := also(tx); err != nil {
-				return err
-			}
-		}
-		return tx.Claims().Put(g.key, pvc)
-	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", errStore, err)
-	}
-	return nil
 }

@@ -58,7 +58,9 @@ func (m *Manager) modify(ctx context.Context, found bound) (pause time.Duration,
 // applyClass modifies a claim's volume according to a class. start is false for an
 // attempt that may still be running. After an error, pause is the time until the next
 // attempt if that is not the ordinary one.
-func (m *Manager) applyClass(ctx context.Context, found bound, name string, start bool) (pause time.Duration, err error) {
+func (m *Manager) applyClass(
+	ctx context.Context, found bound, name string, start bool,
+) (pause time.Duration, err error) {
 	class, err := m.attributesClassOf(name)
 	if err != nil {
 		return 0, err
@@ -162,7 +164,9 @@ func (m *Manager) restartModify(found bound) error {
 	history := m.modifications.get(string(found.claim.UID))
 	history.Final = true
 	m.modifications.learn(found.claim, history)
-	return m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Annotations, modifyAnnotation) })
+	return m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+		delete(pvc.Annotations, modifyAnnotation)
+	})
 }
 
 // attemptModify is one attempt: the intent, the call, the outcome. After an error,
@@ -193,7 +197,8 @@ func (m *Manager) attemptModify(
 }
 
 func (m *Manager) modifyFailed(found bound, class string, failure error) (time.Duration, error) {
-	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(found.claim).Desired, failure, time.Now(), lifecycle.InfeasiblePause)
+	desired := attributesClass(found.claim)
+	then := lifecycle.AfterFailedModify(class, desired, failure, time.Now(), lifecycle.InfeasiblePause)
 	m.modifications.learn(found.claim, then.History)
 	err := m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
 		claim.FailModify(pvc, then.Outcome, client.CodeName(failure), shorten(failure.Error()), time.Now())

@@ -135,7 +135,8 @@ func (m *Manager) changeable(key string) (bound, error) {
 		return bound{}, nil
 	case err != nil || volume == nil || volume.Spec.CSI == nil:
 		return bound{}, err
-	case pvc.DeletionTimestamp != nil || pvc.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound:
+	case pvc.DeletionTimestamp != nil,
+		pvc.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound:
 		return bound{}, nil
 	case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != pvc.UID:
 		return bound{}, nil

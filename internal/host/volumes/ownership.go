@@ -50,13 +50,15 @@ func (m *Manager) setOwnership(ctx context.Context, toMount volumeToMount) error
 	if err != nil || can.MountGroup {
 		return err
 	}
-	onMismatch := security.FSGroupChangePolicy != nil && *security.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
+	change := security.FSGroupChangePolicy
+	onMismatch := change != nil && *change == corev1.FSGroupChangeOnRootMismatch
 	slow := progress{report: func(files int) {
 		m.recordEventf(toMount.podRef(), true, "VolumePermissionChangeInProgress",
 			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only",
 			toMount.volumeName, *security.FSGroup, files)
 	}, next: time.Now().Add(firstProgress)}
-	return m.stepOf(ctx, toMount.subject(), StepOwnership, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	of := toMount.subject()
+	return m.stepOf(ctx, of, StepOwnership, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		return "", setGroup(ctx, toMount.target, int(*security.FSGroup), onMismatch, slow.file)
 	})
 }

@@ -139,7 +139,8 @@ func (m *Manager) claimUse(
 ) (*store.VolumeUse, error) {
 	pvc, pv := found.claim, found.volume
 	if volume.Ephemeral != nil && !claim.OwnsEphemeralClaim(pod, pvc) {
-		return nil, fmt.Errorf("%s was not made for this pod: delete it, or rename the pod or the volume", claim.Describe(pvc))
+		return nil, fmt.Errorf("%s was not made for this pod: delete it, or rename the pod or the volume",
+			claim.Describe(pvc))
 	}
 	if pv == nil || pv.Spec.CSI == nil {
 		return nil, waitingFor("PersistentVolumeClaim", key, "%s has no volume", claim.Describe(pvc))

@@ -196,7 +196,8 @@ func (m *Manager) mutableParameters(
 	case name == "":
 		return nil, nil
 	case !side.can.Modify:
-		return nil, lacks(pvc, driver, "spec.volumeAttributesClassName: ", "know VolumeAttributesClasses", "MODIFY_VOLUME")
+		return nil, lacks(pvc, driver,
+			"spec.volumeAttributesClassName: ", "know VolumeAttributesClasses", "MODIFY_VOLUME")
 	}
 	class, err := m.attributesClassOf(name)
 	switch {

@@ -39,7 +39,9 @@ func (m *Manager) createVolume(
 
 // create calls the driver and records the volume. A final error removes the intent;
 // after any other the driver may have created the volume.
-func (m *Manager) create(ctx context.Context, intent *store.Provisioning, first bool) (*corev1.PersistentVolume, error) {
+func (m *Manager) create(
+	ctx context.Context, intent *store.Provisioning, first bool,
+) (*corev1.PersistentVolume, error) {
 	request, made, err := m.callCreate(ctx, intent)
 	if err != nil {
 		return nil, m.createVolumeFailed(intent, request, first, err)
@@ -63,7 +65,8 @@ func (m *Manager) callCreate(
 ) (*csi.CreateVolumeRequest, *csi.Volume, error) {
 	request := &csi.CreateVolumeRequest{}
 	if err := protojson.Unmarshal(intent.Request, request); err != nil || intent.Volume == nil {
-		return nil, nil, fmt.Errorf("the recorded request for %s is damaged: %w", intent.VolumeName, cmp.Or(err, errNoVolume))
+		return nil, nil, fmt.Errorf("the recorded request for %s is damaged: %w",
+			intent.VolumeName, cmp.Or(err, errNoVolume))
 	}
 	driver, err := m.options.Drivers.Driver(intent.Driver)
 	if err != nil {
@@ -88,7 +91,8 @@ var errNoVolume = errors.New("it has no PersistentVolume")
 
 // accept checks the volume that the driver returned.
 func (m *Manager) accept(
-	ctx context.Context, driver *plugins.Driver, intent *store.Provisioning, request *csi.CreateVolumeRequest, made *csi.Volume,
+	ctx context.Context, driver *plugins.Driver, intent *store.Provisioning,
+	request *csi.CreateVolumeRequest, made *csi.Volume,
 ) error {
 	wrong := errors.Join(claim.CheckAnswer(request, made), claim.CheckAccessibleTopology(request, made))
 	handle := made.GetVolumeId()
@@ -187,7 +191,8 @@ func (m *Manager) save(intent *store.Provisioning, volume *corev1.PersistentVolu
 			return err
 		}
 		if known != nil {
-			return fmt.Errorf("PersistentVolume %q was made by another program meanwhile; delete or rename it", volume.Name)
+			return fmt.Errorf("PersistentVolume %q was made by another program meanwhile; delete or rename it",
+				volume.Name)
 		}
 		pvc, err := tx.Claims().Get(intent.Claim)
 		if err != nil {
@@ -232,7 +237,7 @@ func releaseSource(tx *store.Tx, source string) error {
 	}
 	return withSource(tx, source, func(object metav1.Object, finalizer string) error {
 		if object != nil {
-			object.SetFinalizers(slices.DeleteFunc(object.GetFinalizers(), func(f string) bool { return f == finalizer }))
+			unprotect(object, finalizer)
 		}
 		return nil
 	})

@@ -60,7 +60,8 @@ func (m *Manager) stage(ctx context.Context, toMount volumeToMount) error {
 				toMount.label, errLocal, use.StagingPath)
 		}
 	}
-	return m.stepOf(ctx, toMount.subject(), StepStage, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	of := toMount.subject()
+	return m.stepOf(ctx, of, StepStage, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		return "", m.callStage(ctx, toMount)
 	})
 }
@@ -119,7 +120,8 @@ func (m *Manager) publish(ctx context.Context, toMount volumeToMount) error {
 		return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the target path %s: unmount it",
 			toMount.label, errLocal, toMount.target)
 	}
-	err := m.stepOf(ctx, toMount.subject(), StepPublish, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	of := toMount.subject()
+	err := m.stepOf(ctx, of, StepPublish, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		request, err := m.publishRequest(ctx, toMount)
 		if err != nil {
 			return "", err

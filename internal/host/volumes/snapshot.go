@@ -270,14 +270,17 @@ func (m *Manager) copyStatus(snapshot *snapshotv1.VolumeSnapshot) error {
 			fmt.Sprintf("Snapshot %s was successfully created by the CSI driver.", key))
 	}
 	if ok(after.ReadyToUse) && (before == nil || !ok(before.ReadyToUse)) {
-		m.recordEvent(snapshotAbout(snapshot), false, reasonSnapshotReady, fmt.Sprintf("Snapshot %s is ready to use.", key))
+		m.recordEvent(snapshotAbout(snapshot), false, reasonSnapshotReady,
+			fmt.Sprintf("Snapshot %s is ready to use.", key))
 	}
 	return nil
 }
 
 func ok(flag *bool) bool { return flag != nil && *flag }
 
-func statusOf(old *snapshotv1.VolumeSnapshotStatus, content *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotStatus {
+func statusOf(
+	old *snapshotv1.VolumeSnapshotStatus, content *snapshotv1.VolumeSnapshotContent,
+) *snapshotv1.VolumeSnapshotStatus {
 	status := &snapshotv1.VolumeSnapshotStatus{}
 	if old != nil {
 		status = old.DeepCopy()
@@ -392,7 +395,8 @@ func (m *Manager) endSnapshot(snapshot *snapshotv1.VolumeSnapshot) error {
 	if err != nil || gone {
 		return err
 	}
-	return waitFor(dependencies(dependency(contentResource, name)), "", "VolumeSnapshotContent %q is deleted first", name)
+	return waitFor(dependencies(dependency(contentResource, name)), "",
+		"VolumeSnapshotContent %q is deleted first", name)
 }
 
 func (m *Manager) endContentOf(

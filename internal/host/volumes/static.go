@@ -180,7 +180,8 @@ func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) erro
 	case err != nil:
 		return err
 	case twin != "":
-		return waitFor(dependencies(dependency(volumeResource, twin)), "", "PersistentVolume %q names the same volume", twin)
+		return waitFor(dependencies(dependency(volumeResource, twin)), "",
+			"PersistentVolume %q names the same volume", twin)
 	}
 	if err := m.unused(source); err != nil {
 		return err
@@ -188,7 +189,8 @@ func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) erro
 	copied := dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))
 	if busy, err := m.copying(copied); err != nil || busy != "" {
 		// The end of the copy changes its source, even if the copy failed.
-		return errors.Join(err, waitFor(dependencies(dependency(volumeResource, "*"), copied), "", "it is being copied for %s", busy))
+		on := dependencies(dependency(volumeResource, "*"), copied)
+		return errors.Join(err, waitFor(on, "", "it is being copied for %s", busy))
 	}
 	if err := m.hit("reclaim/begin"); err != nil {
 		return err
@@ -244,7 +246,8 @@ func (m *Manager) removeVolume(pv *corev1.PersistentVolume) error {
 func (m *Manager) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
 	source := pv.Spec.CSI
 	of := subject{
-		label: "volume " + pv.Name, about: []journal.Ref{volumeAbout(pv)}, driver: source.Driver, handle: source.VolumeHandle,
+		label: "volume " + pv.Name, about: []journal.Ref{volumeAbout(pv)},
+		driver: source.Driver, handle: source.VolumeHandle,
 	}
 	return m.stepOf(ctx, of, StepDelete, back(), func(ctx context.Context) (string, error) {
 		driver, err := m.options.Drivers.Driver(source.Driver)

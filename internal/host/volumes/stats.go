@@ -89,7 +89,8 @@ func (s *Stats) fill(driver string, usage []*csi.VolumeUsage) error {
 	}
 	for _, u := range usage {
 		if u.GetTotal() < 0 || u.GetUsed() < 0 || u.GetAvailable() < 0 {
-			return fmt.Errorf("%w: driver %s answered NodeGetVolumeStats with a negative number", claim.ErrDriverFailed, driver)
+			return fmt.Errorf("%w: driver %s answered NodeGetVolumeStats with a negative number",
+				claim.ErrDriverFailed, driver)
 		}
 		usage := Usage{Total: u.GetTotal(), Used: u.GetUsed(), Available: u.GetAvailable()}
 		switch u.GetUnit() {

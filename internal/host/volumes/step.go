@@ -109,7 +109,9 @@ func claimAbout(pvc *corev1.PersistentVolumeClaim) journal.Ref {
 
 // stepOf runs one attempt of a step and notifies the observer. do returns a detail
 // for messages.
-func (m *Manager) stepOf(ctx context.Context, of subject, step Step, policy retry, do func(context.Context) (string, error)) error {
+func (m *Manager) stepOf(
+	ctx context.Context, of subject, step Step, policy retry, do func(context.Context) (string, error),
+) error {
 	start, attempts := time.Now(), 0
 	report := func(status Status, err error, detail string) {
 		m.options.Observe(Event{

@@ -26,7 +26,8 @@ func verifyPublished(path string, block bool) error {
 		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is not a block device",
 			claim.ErrDriverFailed, path)
 	case !block && kind != unix.S_IFDIR:
-		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is not a directory", claim.ErrDriverFailed, path)
+		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is not a directory",
+			claim.ErrDriverFailed, path)
 	case !block && !mountRoot(stat):
 		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but nothing is mounted at %s",
 			claim.ErrDriverFailed, path)
