@@ -101,7 +101,6 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		credentials: config.credentials,
 		region:      config.aws.Region,
 		logger:      o.Logger,
-		pace:        newPacer(o.Pacing),
 		memory:      newMemory(o.Lag),
 		bursts:      new(concurrency.BurstDetector),
 	}
@@ -114,6 +113,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		e.APIOptions = append(e.APIOptions, userAgent(o.UserAgent)...)
 	})
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.pace = newPacer(c.ctx, o.Pacing)
 	if c.metrics, err = newMetrics(o.Registerer, c.pace); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,6 @@ func (c *Client) Lag() time.Duration { return c.memory.lag }
 func (c *Client) Close() error {
 	c.closing.Do(func() {
 		c.cancel()
-		c.pace.close()
 		c.closeLookups()
 		c.tasks.Wait()
 		c.metrics.close()

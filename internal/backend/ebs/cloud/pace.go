@@ -55,8 +55,8 @@ func bucketOf(action string) bucket {
 
 // pacer paces all actions.
 type pacer struct {
-	off   bool
-	ended chan struct{}
+	ctx context.Context // of the client
+	off bool
 
 	mu      sync.Mutex
 	actions map[string]*pace
@@ -113,8 +113,8 @@ func (t *ticket) String() string {
 		t.ahead, t.of.action, t.rate)
 }
 
-func newPacer(o PacingOptions) *pacer {
-	return &pacer{off: o.Off, ended: make(chan struct{}), actions: map[string]*pace{}}
+func newPacer(ctx context.Context, o PacingOptions) *pacer {
+	return &pacer{ctx: ctx, off: o.Off, actions: map[string]*pace{}}
 }
 
 // of finds the pace of an action. The caller holds the lock.
@@ -157,7 +157,7 @@ func (p *pacer) take(ctx context.Context, action string, before *ticket) (*ticke
 	case <-ctx.Done():
 		p.abandon(t)
 		return t, ctx.Err()
-	case <-p.ended:
+	case <-p.ctx.Done():
 		p.abandon(t)
 		return t, errClosed
 	}
@@ -199,27 +199,6 @@ func (p *pacer) done(t *ticket, kind outcome) {
 	p.pump(a)
 }
 
-// close ends all waits and stops the timers.
-func (p *pacer) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.ended)
-	for _, a := range p.actions {
-		if a.timer != nil {
-			a.timer.Stop()
-		}
-	}
-}
-
-func (p *pacer) isClosed() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 // pump permits the calls that may be sent now, and sets the timer for the next one.
 func (p *pacer) pump(a *pace) {
 	now := time.Now()
@@ -237,7 +216,7 @@ func (p *pacer) pump(a *pace) {
 		close(t.ready)
 	}
 	lacking := a.lacking()
-	if len(a.waiting) == 0 || lacking <= 0 || p.isClosed() {
+	if len(a.waiting) == 0 || lacking <= 0 || p.ctx.Err() != nil {
 		return
 	}
 	wait := time.Duration(lacking*float64(time.Second)) + time.Millisecond

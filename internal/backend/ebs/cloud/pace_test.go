@@ -91,8 +91,7 @@ func TestPace_findsWhatEC2Allows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, l := newPacer(PacingOptions{}), newLimits(c.burst, c.rate, c.others)
-				defer p.close()
+				p, l := newPacer(t.Context(), PacingOptions{}), newLimits(c.burst, c.rate, c.others)
 				took := storm(p, l, c.n, c.atOnce)
 				least := time.Duration(max(0, float64(c.n)-c.burst) / (c.rate - c.others) * float64(time.Second))
 				t.Logf("%s, at least %s; %d of %d refused", took, least, l.refused, l.refused+l.passed)
@@ -113,8 +112,7 @@ func TestPace_findsWhatEC2Allows(t *testing.T) {
 // Bursts after quiet times are let through, as EC2's bucket has filled up by then.
 func TestPace_aBurstAfterAQuietTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := newPacer(PacingOptions{}), newLimits(50, 5, 0)
-		defer p.close()
+		p, l := newPacer(t.Context(), PacingOptions{}), newLimits(50, 5, 0)
 		storm(p, l, 500, 100)
 		time.Sleep(5 * time.Minute)
 		refused := l.refused
@@ -134,8 +132,7 @@ func TestPace_aBurstAfterAQuietTime(t *testing.T) {
 // Calls are sent in the order of their arrival, and a refused call keeps its position.
 func TestPace_isFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := newPacer(PacingOptions{}), newLimits(10, 1, 0)
-		defer p.close()
+		p, l := newPacer(t.Context(), PacingOptions{}), newLimits(10, 1, 0)
 		var mu sync.Mutex
 		var order []int
 		var all sync.WaitGroup
@@ -167,8 +164,7 @@ func TestPace_isFair(t *testing.T) {
 // A caller that leaves takes no token from the others, and its error names its wait.
 func TestPace_callersThatLeaveTakeNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := newPacer(PacingOptions{}), newLimits(50, 5, 0)
-		defer p.close()
+		p, l := newPacer(t.Context(), PacingOptions{}), newLimits(50, 5, 0)
 		storm(p, l, 100, 100)
 		var all sync.WaitGroup
 		for range 200 {
