@@ -19,7 +19,9 @@ import (
 
 // build makes the controllers of the roles. Each requests the caches that it reads
 // from the set.
-func (c *Controllers) build(ctx context.Context, env *cluster.Env, info driverInfo, roles []Role) ([]controller, error) {
+func (c *Controllers) build(
+	ctx context.Context, env *cluster.Env, info driverInfo, roles []Role,
+) ([]controller, error) {
 	t := c.options.Tuning
 	var made []controller
 	for _, role := range roles {

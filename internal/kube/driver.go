@@ -52,7 +52,9 @@ func handshake(ctx context.Context, client *csiclient.Client, node string, log *
 	}
 }
 
-func readDriverInfo(ctx context.Context, client *csiclient.Client, node string, log *slog.Logger) (f driverInfo, err error) {
+func readDriverInfo(
+	ctx context.Context, client *csiclient.Client, node string, log *slog.Logger,
+) (f driverInfo, err error) {
 	if err := client.Probe(ctx); err != nil {
 		return f, fmt.Errorf("probe the driver: %w", err)
 	}

@@ -52,7 +52,7 @@ const (
 	Intents   = "holdfast-intents"
 )
 
-// Cluster is an API server, a driver and what a controller needs of them.
+// Cluster is an API server, a driver and the connections of a controller to them.
 type Cluster struct {
 	t      testing.TB
 	server *server
@@ -120,7 +120,7 @@ func (c *Cluster) config() *rest.Config {
 	return &rest.Config{Host: c.http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 }
 
-// NewEnv makes what a process starts with: empty caches, a new connection. A
+// NewEnv returns the state of a starting process: empty caches, a new connection. A
 // test of a restart gives its second controller a second Env.
 func (c *Cluster) NewEnv() *cluster.Env {
 	process := fmt.Sprint(c.started.Add(1))
@@ -220,7 +220,7 @@ func (c *Cluster) Add(objects ...runtime.Object) {
 	}
 }
 
-// Put is Add for an object that may be there: it is replaced, whatever its version.
+// Put is Add for an object that may exist: it is replaced regardless of its version.
 func (c *Cluster) Put(objects ...runtime.Object) { c.Add(objects...) }
 
 func (c *Cluster) put(o runtime.Object) error {

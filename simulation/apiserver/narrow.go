@@ -63,7 +63,9 @@ func (n narrowCore) Namespaces() api.Reader[*corev1.Namespace, *corev1.Namespace
 
 func (n narrowCore) Nodes() api.Resource[*corev1.Node, *corev1.NodeList] { return n.client.Nodes() }
 
-func (n narrowCore) PersistentVolumeClaims(namespace string) api.Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
+func (n narrowCore) PersistentVolumeClaims(
+	namespace string,
+) api.Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
 	return n.client.PersistentVolumeClaims(namespace)
 }
 
@@ -91,7 +93,9 @@ func (n narrowStorage) CSINodes() api.Reader[*storagev1.CSINode, *storagev1.CSIN
 	return n.client.CSINodes()
 }
 
-func (n narrowStorage) CSIStorageCapacities(namespace string) api.Resource[*storagev1.CSIStorageCapacity, *storagev1.CSIStorageCapacityList] {
+func (n narrowStorage) CSIStorageCapacities(
+	namespace string,
+) api.Resource[*storagev1.CSIStorageCapacity, *storagev1.CSIStorageCapacityList] {
 	return n.client.CSIStorageCapacities(namespace)
 }
 

@@ -81,7 +81,7 @@ func (o object) sameAs(other object) bool {
 	return string(x) == string(y)
 }
 
-// matches reports whether an object's labels are what a selector asks for. A
+// matches reports whether an object's labels match a selector. A
 // selector that cannot be read matches nothing.
 func (o object) matches(selector string) bool {
 	wanted, err := labels.Parse(selector)

@@ -33,7 +33,9 @@ func (r *recorder) Eventf(o runtime.Object, kind, reason, format string, argumen
 	r.Event(o, kind, reason, fmt.Sprintf(format, arguments...))
 }
 
-func (r *recorder) AnnotatedEventf(o runtime.Object, _ map[string]string, kind, reason, format string, arguments ...any) {
+func (r *recorder) AnnotatedEventf(
+	o runtime.Object, _ map[string]string, kind, reason, format string, arguments ...any,
+) {
 	r.Eventf(o, kind, reason, format, arguments...)
 }
 

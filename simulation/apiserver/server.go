@@ -235,7 +235,7 @@ func (s *server) list(q Request) any {
 	}
 	slices.SortFunc(items, func(a, b object) int { return strings.Compare(a.namespace()+"/"+a.name(), b.namespace()+"/"+b.name()) })
 	items, more := q.page.of(items)
-	// Without a kind the client takes it for what it asked for.
+	// Without a kind the client assumes the requested one.
 	return map[string]any{
 		"items":    items,
 		"metadata": map[string]any{"resourceVersion": strconv.FormatUint(s.version, 10), "continue": more},

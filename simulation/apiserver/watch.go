@@ -55,7 +55,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 	}
 }
 
-// begin replays what the watcher has not seen, under the lock, so that nothing
+// begin replays the events that the watcher lacks, under the lock, so that nothing
 // falls between the replay and the watch. It is false for a watch from before a
 // removal, of which nothing is kept to replay.
 func (s *server) begin(own *watcher) bool {

@@ -40,7 +40,9 @@ func (a attachment) compatible(wanted attachment) bool {
 const tokenPrefix = "after/"
 
 // ControllerPublishVolume is the RPC.
-func (d *Driver) ControllerPublishVolume(_ context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+func (d *Driver) ControllerPublishVolume(
+	_ context.Context, request *csi.ControllerPublishVolumeRequest,
+) (*csi.ControllerPublishVolumeResponse, error) {
 	id, node := request.GetVolumeId(), request.GetNodeId()
 	if id == "" || node == "" || request.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume_id, node_id and volume_capability are required")
@@ -74,7 +76,9 @@ func singleNode(capability *csi.VolumeCapability) bool {
 }
 
 // ControllerUnpublishVolume is the RPC. Without a node it unpublishes from all.
-func (d *Driver) ControllerUnpublishVolume(_ context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+func (d *Driver) ControllerUnpublishVolume(
+	_ context.Context, request *csi.ControllerUnpublishVolumeRequest,
+) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if request.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id is required")
 	}

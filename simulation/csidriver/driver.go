@@ -39,7 +39,7 @@ type Driver struct {
 	// Forgetful answers NOT_FOUND to NodeUnpublishVolume and NodeUnstageVolume for
 	// what is not published or staged, as drivers do that look the volume up first.
 	Forgetful bool
-	// Publish and Unpublish do what the node does to the target path.
+	// Publish and Unpublish act on the target path as a node does.
 	Publish   func(*csi.NodePublishVolumeRequest) error
 	Unpublish func(*csi.NodeUnpublishVolumeRequest) error
 	// Creation is how volumes are made.
@@ -59,7 +59,7 @@ type Driver struct {
 	mu      sync.Mutex
 	calls   []string
 	volumes map[string]*csi.Volume // by name
-	// attached (by volume and node), staged and published are what is in use now, by volume ID.
+	// attached (by volume and node), staged and published are the volumes in use, by volume ID.
 	attached  map[string]map[string]attachment
 	staged    map[string]bool
 	published map[string]map[string]bool
@@ -106,7 +106,9 @@ func (d *Driver) Serve(listener net.Listener) (stop func()) {
 
 // Intercept counts a call and runs Before and After, which may change its outcome.
 // A call whose context has ended has no effect, as over a connection.
-func (d *Driver) Intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (d *Driver) Intercept(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -165,7 +167,7 @@ func (d *Driver) Count(rpc string) int {
 	return len(slices.DeleteFunc(slices.Clone(d.calls), func(name string) bool { return name != rpc }))
 }
 
-// Left says what is in use, and how many volumes there are.
+// Left describes the volumes in use, and counts all volumes.
 func (d *Driver) Left() (volumes int, inUse []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,7 +197,9 @@ func (d *Driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 }
 
 // GetPluginCapabilities is the RPC.
-func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+func (d *Driver) GetPluginCapabilities(
+	context.Context, *csi.GetPluginCapabilitiesRequest,
+) (*csi.GetPluginCapabilitiesResponse, error) {
 	answer := &csi.GetPluginCapabilitiesResponse{}
 	for _, kind := range d.Plugin {
 		answer.Capabilities = append(answer.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: kind}}})
@@ -204,7 +208,9 @@ func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 }
 
 // ControllerGetCapabilities is the RPC.
-func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (d *Driver) ControllerGetCapabilities(
+	context.Context, *csi.ControllerGetCapabilitiesRequest,
+) (*csi.ControllerGetCapabilitiesResponse, error) {
 	answer := &csi.ControllerGetCapabilitiesResponse{}
 	for _, kind := range d.Controller {
 		answer.Capabilities = append(answer.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: kind}}})
@@ -213,7 +219,9 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 }
 
 // NodeGetCapabilities is the RPC.
-func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (d *Driver) NodeGetCapabilities(
+	context.Context, *csi.NodeGetCapabilitiesRequest,
+) (*csi.NodeGetCapabilitiesResponse, error) {
 	answer := &csi.NodeGetCapabilitiesResponse{}
 	for _, kind := range d.Node {
 		answer.Capabilities = append(answer.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: kind}}})
@@ -231,7 +239,9 @@ func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 }
 
 // DeleteVolume is the RPC.
-func (d *Driver) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+func (d *Driver) DeleteVolume(
+	ctx context.Context, request *csi.DeleteVolumeRequest,
+) (*csi.DeleteVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if node := instanceOf(ctx); node != "" && !strings.HasSuffix(request.GetVolumeId(), "@"+node) {
@@ -245,7 +255,9 @@ func (d *Driver) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequ
 }
 
 // NodeStageVolume is the RPC.
-func (d *Driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (d *Driver) NodeStageVolume(
+	_ context.Context, request *csi.NodeStageVolumeRequest,
+) (*csi.NodeStageVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.staged[request.GetVolumeId()] = true
@@ -253,7 +265,9 @@ func (d *Driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolume
 }
 
 // NodeUnstageVolume is the RPC.
-func (d *Driver) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (d *Driver) NodeUnstageVolume(
+	_ context.Context, request *csi.NodeUnstageVolumeRequest,
+) (*csi.NodeUnstageVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if targets := d.published[request.GetVolumeId()]; len(targets) > 0 {
@@ -267,7 +281,9 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVo
 }
 
 // NodePublishVolume is the RPC.
-func (d *Driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (d *Driver) NodePublishVolume(
+	_ context.Context, request *csi.NodePublishVolumeRequest,
+) (*csi.NodePublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.Publish != nil {
@@ -284,7 +300,9 @@ func (d *Driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVo
 }
 
 // NodeUnpublishVolume is the RPC.
-func (d *Driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (d *Driver) NodeUnpublishVolume(
+	_ context.Context, request *csi.NodeUnpublishVolumeRequest,
+) (*csi.NodeUnpublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.Forgetful && !d.published[request.GetVolumeId()][request.GetTargetPath()] {
@@ -300,6 +318,8 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpubli
 }
 
 // NodeExpandVolume is the RPC.
-func (d *Driver) NodeExpandVolume(_ context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+func (d *Driver) NodeExpandVolume(
+	_ context.Context, request *csi.NodeExpandVolumeRequest,
+) (*csi.NodeExpandVolumeResponse, error) {
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: request.GetCapacityRange().GetRequiredBytes()}, nil
 }

@@ -32,7 +32,9 @@ type groupState struct {
 }
 
 // GroupControllerGetCapabilities is the RPC.
-func (d *Driver) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
+func (d *Driver) GroupControllerGetCapabilities(
+	context.Context, *csi.GroupControllerGetCapabilitiesRequest,
+) (*csi.GroupControllerGetCapabilitiesResponse, error) {
 	answer := &csi.GroupControllerGetCapabilitiesResponse{}
 	for _, kind := range d.Groups.Offered {
 		answer.Capabilities = append(answer.Capabilities, &csi.GroupControllerServiceCapability{
@@ -43,7 +45,9 @@ func (d *Driver) GroupControllerGetCapabilities(context.Context, *csi.GroupContr
 }
 
 // CreateVolumeGroupSnapshot is the RPC.
-func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
+func (d *Driver) CreateVolumeGroupSnapshot(
+	_ context.Context, request *csi.CreateVolumeGroupSnapshotRequest,
+) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	if request.GetName() == "" || len(request.GetSourceVolumeIds()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "name and source_volume_ids are required")
 	}
@@ -57,13 +61,13 @@ func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, request *csi.Creat
 		return nil, status.Errorf(codes.AlreadyExists, "group %s exists, taken with other parameters", request.GetName())
 	}
 	if !exists {
-		group = d.cutGroup(request.GetName(), request.GetSourceVolumeIds())
+		group = d.createGroup(request.GetName(), request.GetSourceVolumeIds())
 		group.parameters = request.GetParameters()
 	}
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: d.answerForGroup(group)}, nil
 }
 
-func (d *Driver) cutGroup(name string, sources []string) *groupState {
+func (d *Driver) createGroup(name string, sources []string) *groupState {
 	group := &groupState{id: "id-" + name, sources: slices.Clone(sources)}
 	for _, source := range sources {
 		member := name + "-" + source
@@ -94,7 +98,9 @@ func (d *Driver) answerForGroup(group *groupState) *csi.VolumeGroupSnapshot {
 }
 
 // GetVolumeGroupSnapshot is the RPC. The IDs of the members must be right.
-func (d *Driver) GetVolumeGroupSnapshot(_ context.Context, request *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
+func (d *Driver) GetVolumeGroupSnapshot(
+	_ context.Context, request *csi.GetVolumeGroupSnapshotRequest,
+) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, group := d.findGroup(request.GetGroupSnapshotId())
@@ -108,7 +114,9 @@ func (d *Driver) GetVolumeGroupSnapshot(_ context.Context, request *csi.GetVolum
 }
 
 // DeleteVolumeGroupSnapshot is the RPC. The IDs of the members must be right.
-func (d *Driver) DeleteVolumeGroupSnapshot(_ context.Context, request *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
+func (d *Driver) DeleteVolumeGroupSnapshot(
+	_ context.Context, request *csi.DeleteVolumeGroupSnapshotRequest,
+) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name, group := d.findGroup(request.GetGroupSnapshotId())
@@ -157,12 +165,12 @@ func (d *Driver) GroupsLeft() []string {
 	return ids
 }
 
-// AddGroup makes a group snapshot behind everybody's back and returns its ID
-// and those of its members.
+// AddGroup creates a group snapshot without a call, as an administrator does, and returns
+// its ID and those of its members.
 func (d *Driver) AddGroup(name string, sources ...string) (id string, members []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	group := d.cutGroup(name, sources)
+	group := d.createGroup(name, sources)
 	for _, member := range slices.Sorted(maps.Keys(d.Snapshots.byName)) {
 		if snapshot := d.Snapshots.byName[member].snapshot; snapshot.GetGroupSnapshotId() == group.id {
 			members = append(members, snapshot.GetSnapshotId())

@@ -37,7 +37,7 @@ func (d *Driver) ReportHealth(list bool) {
 	}
 }
 
-// SetHealth says what is wrong with a volume from now on; nothing means it is well.
+// SetHealth sets the reported health of a volume; without conditions it is healthy.
 func (d *Driver) SetHealth(volume string, entries ...*csi.VolumeHealth_VolumeHealthEntry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,7 +56,9 @@ func Problem(kind csi.VolumeHealthErrorType, reason, message string) *csi.Volume
 }
 
 // ControllerListVolumeHealth is the RPC: the volumes that are not well, by ID.
-func (d *Driver) ControllerListVolumeHealth(_ context.Context, request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+func (d *Driver) ControllerListVolumeHealth(
+	_ context.Context, request *csi.ControllerListVolumeHealthRequest,
+) (*csi.ControllerListVolumeHealthResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	after, ours := strings.CutPrefix(request.GetStartingToken(), tokenPrefix)
@@ -87,7 +89,9 @@ func (h Health) page(asked int) int {
 }
 
 // ControllerGetVolumeHealth is the RPC. It knows every volume.
-func (d *Driver) ControllerGetVolumeHealth(_ context.Context, request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+func (d *Driver) ControllerGetVolumeHealth(
+	_ context.Context, request *csi.ControllerGetVolumeHealthRequest,
+) (*csi.ControllerGetVolumeHealthResponse, error) {
 	if request.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id is required")
 	}

@@ -15,7 +15,7 @@ import (
 type Changes struct {
 	// NoNodeExpansion: an expanded volume needs nothing on the node.
 	NoNodeExpansion bool
-	// Answer is the size that ControllerExpandVolume says, whatever it did.
+	// Answer is the size that ControllerExpandVolume returns, also if it is wrong.
 	Answer func(size int64) int64
 	// Offline refuses to expand a volume that is published to a node.
 	Offline bool
@@ -26,7 +26,9 @@ type Changes struct {
 }
 
 // ControllerExpandVolume is the RPC.
-func (d *Driver) ControllerExpandVolume(_ context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+func (d *Driver) ControllerExpandVolume(
+	_ context.Context, request *csi.ControllerExpandVolumeRequest,
+) (*csi.ControllerExpandVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	volume := d.findVolume(request.GetVolumeId())
@@ -46,7 +48,9 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, request *csi.Controll
 
 // ControllerModifyVolume is the RPC. The capability MODIFY_VOLUME is not
 // announced unless a test adds it.
-func (d *Driver) ControllerModifyVolume(_ context.Context, request *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+func (d *Driver) ControllerModifyVolume(
+	_ context.Context, request *csi.ControllerModifyVolumeRequest,
+) (*csi.ControllerModifyVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.findVolume(request.GetVolumeId()) == nil {
@@ -71,7 +75,7 @@ func (d *Driver) AddVolume(id string, size int64) {
 	d.volumes[id] = &csi.Volume{VolumeId: id, CapacityBytes: size}
 }
 
-// Size is what a volume has, in bytes; 0 when there is none.
+// Size returns the size of a volume in bytes; 0 if it does not exist.
 func (d *Driver) Size(id string) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

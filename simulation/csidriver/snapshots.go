@@ -44,7 +44,9 @@ func SnapshotTime() time.Time { return time.Date(2026, 5, 4, 3, 2, 1, 123456789,
 const defaultSnapshotSize = 1 << 30
 
 // CreateSnapshot is the RPC.
-func (d *Driver) CreateSnapshot(_ context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+func (d *Driver) CreateSnapshot(
+	_ context.Context, request *csi.CreateSnapshotRequest,
+) (*csi.CreateSnapshotResponse, error) {
 	if request.GetName() == "" || request.GetSourceVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "name and source_volume_id are required")
 	}
@@ -96,7 +98,9 @@ func (d *Driver) answerFor(made *snapshotState) *csi.Snapshot {
 }
 
 // DeleteSnapshot is the RPC.
-func (d *Driver) DeleteSnapshot(_ context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+func (d *Driver) DeleteSnapshot(
+	_ context.Context, request *csi.DeleteSnapshotRequest,
+) (*csi.DeleteSnapshotResponse, error) {
 	if request.GetSnapshotId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "snapshot_id is required")
 	}
@@ -131,7 +135,9 @@ func (d *Driver) GetSnapshot(_ context.Context, request *csi.GetSnapshotRequest)
 }
 
 // ListSnapshots is the RPC: snapshots by ID, filtered, in pages.
-func (d *Driver) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+func (d *Driver) ListSnapshots(
+	_ context.Context, request *csi.ListSnapshotsRequest,
+) (*csi.ListSnapshotsResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	after, _ := strings.CutPrefix(request.GetStartingToken(), tokenPrefix)
@@ -166,8 +172,8 @@ func (d *Driver) SnapshotsLeft() []string {
 	return ids
 }
 
-// AddSnapshot makes a snapshot behind everybody's back, as an administrator
-// does at the storage system, and returns its ID.
+// AddSnapshot creates a snapshot without a call, as an administrator does at the storage
+// system, and returns its ID.
 func (d *Driver) AddSnapshot(name, source string) (id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,7 +13,9 @@ const fullness = 64 << 10
 
 // NodeGetVolumeStats is the RPC. The capability GET_VOLUME_STATS is not
 // announced unless a test adds it.
-func (d *Driver) NodeGetVolumeStats(_ context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (d *Driver) NodeGetVolumeStats(
+	_ context.Context, request *csi.NodeGetVolumeStatsRequest,
+) (*csi.NodeGetVolumeStatsResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.published[request.GetVolumeId()][request.GetVolumePath()] {

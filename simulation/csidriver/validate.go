@@ -10,7 +10,9 @@ import (
 
 // ValidateVolumeCapabilities confirms every capability of a volume that
 // exists.
-func (d *Driver) ValidateVolumeCapabilities(_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+func (d *Driver) ValidateVolumeCapabilities(
+	_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest,
+) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.findVolume(request.GetVolumeId()) == nil {

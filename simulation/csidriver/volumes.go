@@ -24,7 +24,9 @@ type Creation struct {
 }
 
 // CreateVolume is the RPC.
-func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (d *Driver) CreateVolume(
+	ctx context.Context, request *csi.CreateVolumeRequest,
+) (*csi.CreateVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	node, name := instanceOf(ctx), request.GetName()
@@ -113,7 +115,7 @@ func (d *Driver) Volume(name string) *csi.Volume {
 	return volume
 }
 
-// Forget removes a volume, and what the driver knows of its uses, as if it was
+// Forget removes a volume and its uses from the driver, as if it was
 // removed at the storage system. What is mounted stays mounted.
 func (d *Driver) Forget(id string) {
 	d.mu.Lock()

@@ -137,7 +137,7 @@ func TestClaim_thatCannotBeProvisionedGetsAnEvent(t *testing.T) {
 	}
 }
 
-// try creates the claim in a namespace of its own, with the shared driver.
+// try creates the claim in a new namespace, with the shared driver.
 func (c wrong) try(t *testing.T, shared *world) {
 	t.Helper()
 	w := shared.apart(t, c.parameters)

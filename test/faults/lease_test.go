@@ -23,7 +23,7 @@ func (w *world) waitFor(p *process, words string) {
 	})
 }
 
-// two starts a leader, behind a proxy of its own, and a standby, with a lease of the
+// two starts a leader, behind its own proxy, and a standby, with a lease of the
 // given duration. A test in which a slow leader must not lose it needs a long one.
 func (w *world) two(lease time.Duration) (leader *process, between *proxy, standby *process) {
 	w.t.Helper()

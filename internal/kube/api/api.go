@@ -3,7 +3,7 @@
 // clientsets give them.
 //
 // The clientsets themselves are in no binary. client-go/kubernetes registers all
-// of Kubernetes' API groups, some sixty, and what is registered can be reached,
+// of Kubernetes' API groups, some sixty, and registered code can be reached,
 // so the linker keeps the code of all their kinds: 9 MB of machine code and
 // tables, and their share of every process's memory. This package registers six
 // groups. Requests are made by client-go's own rest and gentype packages, so
@@ -97,7 +97,7 @@ type GroupsnapshotV1 interface {
 	VolumeGroupSnapshotContents() Resource[*groupv1.VolumeGroupSnapshotContent, *groupv1.VolumeGroupSnapshotContentList]
 }
 
-// Object is what the API server keeps.
+// Object is an object of the API server.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -115,16 +115,18 @@ type Reader[T Object, L runtime.Object] interface {
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// Creator makes objects; what it returns is the API server's answer.
+// Creator creates objects and returns the API server's answer.
 type Creator[T Object] interface {
 	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
 }
 
-// Writer makes and changes objects; what it returns is the API server's answer.
+// Writer creates and changes objects and returns the API server's answer.
 type Writer[T Object] interface {
 	Creator[T]
 	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
-	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions, subresources ...string) (T, error)
+	Patch(
+		ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions, subresources ...string,
+	) (T, error)
 }
 
 // Resource reads, makes, changes and deletes objects of one kind.

@@ -26,7 +26,9 @@ type listPointer[L any] interface {
 
 // full is a client of a kind; its namespace is "" for all of them and for kinds
 // without one.
-func full[T, L any, P pointer[T], Q listPointer[L]](g group, resource, namespace string) *gentype.ClientWithList[P, Q] {
+func full[T, L any, P pointer[T], Q listPointer[L]](
+	g group, resource, namespace string,
+) *gentype.ClientWithList[P, Q] {
 	return gentype.NewClientWithList(resource, g.client, g.options, namespace, func() P { return new(T) }, func() Q { return new(L) })
 }
 
@@ -53,7 +55,9 @@ func (g core) Nodes() Resource[*corev1.Node, *corev1.NodeList] {
 	return full[corev1.Node, corev1.NodeList](g.group, "nodes", "")
 }
 
-func (g core) PersistentVolumeClaims(namespace string) Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
+func (g core) PersistentVolumeClaims(
+	namespace string,
+) Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
 	return full[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](g.group, "persistentvolumeclaims", namespace)
 }
 
@@ -79,7 +83,9 @@ func (g storage) CSINodes() Reader[*storagev1.CSINode, *storagev1.CSINodeList] {
 	return full[storagev1.CSINode, storagev1.CSINodeList](g.group, "csinodes", "")
 }
 
-func (g storage) CSIStorageCapacities(namespace string) Resource[*storagev1.CSIStorageCapacity, *storagev1.CSIStorageCapacityList] {
+func (g storage) CSIStorageCapacities(
+	namespace string,
+) Resource[*storagev1.CSIStorageCapacity, *storagev1.CSIStorageCapacityList] {
 	return full[storagev1.CSIStorageCapacity, storagev1.CSIStorageCapacityList](g.group, "csistoragecapacities", namespace)
 }
 
@@ -119,7 +125,9 @@ func (g apps) ReplicaSets(namespace string) Getter[*appsv1.ReplicaSet] {
 
 type volumeSnapshots struct{ group }
 
-func (g volumeSnapshots) VolumeSnapshots(namespace string) Resource[*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotList] {
+func (g volumeSnapshots) VolumeSnapshots(
+	namespace string,
+) Resource[*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotList] {
 	return full[snapshotv1.VolumeSnapshot, snapshotv1.VolumeSnapshotList](g.group, "volumesnapshots", namespace)
 }
 

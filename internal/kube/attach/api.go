@@ -39,7 +39,9 @@ func (c *Controller) saveAttached(
 // saveError writes a failure into the attachment's status, from which the
 // attach/detach controller makes the pod's event. It returns the failure for the
 // queue, or nil if no retry is needed.
-func (c *Controller) saveError(ctx context.Context, va *storagev1.VolumeAttachment, field string, failure error) error {
+func (c *Controller) saveError(
+	ctx context.Context, va *storagev1.VolumeAttachment, field string, failure error,
+) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(failure, cluster.ErrChanged), errors.Is(failure, failpoint.ErrInjected):
 		return failure // as if the process had ended here

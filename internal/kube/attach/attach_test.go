@@ -117,9 +117,7 @@ func TestAttach_servesAnInlineCSIVolume(t *testing.T) {
 	w.Add(va)
 	w.attached("va")
 	w.wroteOnly("patch volumeattachments", "patch volumeattachments/status")
-	w.Delete(va)
-	w.gone("va")
-	w.published(nil)
+	w.detaches(va)
 }
 
 func TestAttach_ignoresWhatIsAttachedOrForeign(t *testing.T) {

@@ -58,8 +58,8 @@ type Controller struct {
 	running                          atomic.Bool
 }
 
-// New returns the controller and registers what it reads with the caches. Nothing
-// is written or called before Run.
+// New returns the controller and registers its caches. It writes and calls nothing before
+// Run.
 func New(env *cluster.Env, o Options) *Controller {
 	if o.Reconcile == 0 {
 		o.Reconcile = DefaultReconcile
@@ -78,7 +78,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	return c
 }
 
-// Run works until ctx ends, then waits for what is in progress. The caller has
+// Run works until ctx ends, then waits for the operations in progress. The caller has
 // filled the caches and holds the lease. Run returns nil.
 func (c *Controller) Run(ctx context.Context) error {
 	c.running.Store(true)

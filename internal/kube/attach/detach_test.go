@@ -22,9 +22,7 @@ func TestDetach_writesOnce(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"), va)
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	w.run()
-	w.Delete(va)
-	w.gone("va")
-	w.published(nil)
+	w.detaches(va)
 	w.wroteOnly("patch volumeattachments")
 }
 
@@ -80,18 +78,14 @@ func TestDetach_servesAttachmentsOfExternalAttacher(t *testing.T) {
 		w := newWorld(t, volume("pv"), va)
 		w.driver.SetAttached("handle-pv", "id-n1", true)
 		w.run()
-		w.Delete(va)
-		w.gone("va")
-		w.published(nil)
+		w.detaches(va)
 	})
 	t.Run("whose node is not named", func(t *testing.T) {
 		va := publishedAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Annotations = nil })
 		w := newWorld(t, volume("pv"), node("n1"), va)
 		w.driver.SetAttached("handle-pv", "id-n1", true)
 		w.run()
-		w.Delete(va)
-		w.gone("va")
-		w.published(nil)
+		w.detaches(va)
 	})
 	t.Run("whose volume is gone", func(t *testing.T) {
 		va := publishedAttachment("va", "pv", "n1", upstream)

@@ -137,9 +137,7 @@ func TestAttach_aPublishContextThatKubernetesCannotStoreIsAnError(t *testing.T) 
 	if shown := w.fails("va"); !strings.Contains(shown.Message, "the publish context has 262148 bytes") {
 		t.Errorf("shown: %s", shown.Message)
 	}
-	w.Delete(va)
-	w.gone("va")
-	w.published(nil) // what was published despite the error is undone
+	w.detaches(va) // what was published despite the error is undone
 }
 
 func TestAttach_replacesThePublishContextAsAWhole(t *testing.T) {
@@ -187,9 +185,7 @@ func TestAttach_outlastsTheAPIServer(t *testing.T) {
 			for _, n := range seen {
 				n.Store(0)
 			}
-			w.Delete(va)
-			w.gone("va")
-			w.published(nil)
+			w.detaches(va)
 		})
 	}
 }
@@ -270,9 +266,7 @@ func TestAttach_continuesAfterTheWatchesBroke(t *testing.T) {
 	w.Add(va)
 	w.attached("va")
 	w.BreakWatches()
-	w.Delete(va)
-	w.gone("va")
-	w.published(nil)
+	w.detaches(va)
 }
 
 func TestAttach_keepsAFinalizerThatIsAddedMeanwhile(t *testing.T) {

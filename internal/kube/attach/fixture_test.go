@@ -145,6 +145,14 @@ func (w *world) gone(name string) {
 	})
 }
 
+// detaches deletes an attachment and expects that the driver has no volume afterwards.
+func (w *world) detaches(va *storagev1.VolumeAttachment) {
+	w.t.Helper()
+	w.Delete(va)
+	w.gone(va.Name)
+	w.published(nil)
+}
+
 // fails waits for an error in the attachment's status.
 func (w *world) fails(name string) storagev1.VolumeError {
 	w.t.Helper()

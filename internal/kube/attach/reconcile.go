@@ -132,7 +132,9 @@ var errEndless = errors.New("the driver's listing does not end: it repeats a pag
 
 // list pages through the driver's volumes and returns which of the known
 // publications exist. Each page has the timeout of one call.
-func (c *Controller) list(ctx context.Context, known map[publication]*storagev1.VolumeAttachment) (map[publication]bool, error) {
+func (c *Controller) list(
+	ctx context.Context, known map[publication]*storagev1.VolumeAttachment,
+) (map[publication]bool, error) {
 	for restart := 0; ; restart++ {
 		published, err := c.listOnce(ctx, known)
 		if err == nil || !client.IsStaleToken(err) || restart == listingRestarts {

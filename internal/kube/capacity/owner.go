@@ -74,7 +74,9 @@ func ResolveOwner(ctx context.Context, env *cluster.Env, podName string, level i
 	return deploymentOf(ctx, env, above)
 }
 
-func deploymentOf(ctx context.Context, env *cluster.Env, controller *metav1.OwnerReference) (*metav1.OwnerReference, error) {
+func deploymentOf(
+	ctx context.Context, env *cluster.Env, controller *metav1.OwnerReference,
+) (*metav1.OwnerReference, error) {
 	if controller.Kind != "ReplicaSet" {
 		return nil, fmt.Errorf("owner of the CSIStorageCapacity objects: nothing controls %s %q; set the owner level to %d", controller.Kind, controller.Name, OwnerController)
 	}

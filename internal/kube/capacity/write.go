@@ -139,7 +139,9 @@ func (c *Controller) serving(goal string) []*storagev1.CSIStorageCapacity {
 	return have
 }
 
-func (c *Controller) create(ctx context.Context, goal, class string, segment claim.Term, found room, owner []metav1.OwnerReference) error {
+func (c *Controller) create(
+	ctx context.Context, goal, class string, segment claim.Term, found room, owner []metav1.OwnerReference,
+) error {
 	object := &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: "csisc-", Namespace: c.env.Namespace, OwnerReferences: owner,
@@ -161,7 +163,9 @@ func (c *Controller) create(ctx context.Context, goal, class string, segment cla
 
 // update writes the object only if it differs: a poll without a change costs the
 // API server nothing.
-func (c *Controller) update(ctx context.Context, object *storagev1.CSIStorageCapacity, found room, owner []metav1.OwnerReference) error {
+func (c *Controller) update(
+	ctx context.Context, object *storagev1.CSIStorageCapacity, found room, owner []metav1.OwnerReference,
+) error {
 	if found.saidBy(object) && slices.EqualFunc(object.OwnerReferences, owner, sameOwner) {
 		return nil
 	}

@@ -81,7 +81,7 @@ func NewClients(config *rest.Config, userAgent string) (clients Clients, err err
 	return clients, nil
 }
 
-// derive returns a configuration with a connection of its own: client-go shares one
+// derive returns a configuration with a separate connection: client-go shares one
 // between configurations that have the same dialer.
 func derive(config *rest.Config, userAgent, content string) *rest.Config {
 	own := rest.CopyConfig(config)

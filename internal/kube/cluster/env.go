@@ -1,6 +1,6 @@
-// Package cluster is what the Kubernetes controllers of a process share: the
+// Package cluster has what the Kubernetes controllers of a process share: the
 // clients, one set of caches, the recorder of events, and which objects are
-// theirs. No controller has a cache or a connection of its own.
+// theirs. No controller has its own cache or connection.
 package cluster
 
 import (
@@ -24,7 +24,7 @@ import (
 )
 
 // DefaultTimeout bounds one call of the driver. The sidecars' 10 to 60 s made
-// slow drivers repeat what they had almost finished.
+// slow drivers repeat calls that they had almost finished.
 const DefaultTimeout = 60 * time.Second
 
 // Env is what every controller is given. It is not changed after the
@@ -34,7 +34,7 @@ type Env struct {
 	Clients
 	Set *Set
 	CSI *client.Client
-	// Recorder writes events on a connection of its own; it aggregates, and it
+	// Recorder writes events on its own connection; it aggregates, and it
 	// never blocks.
 	Recorder record.EventRecorder
 	Scope    Scope
@@ -76,7 +76,7 @@ func (e *Env) Track(name string, queue *work.Queue) {
 }
 
 // Hurry works at once on everything that waits after a failure of this kind,
-// in all queues: what it failed of is over.
+// in all queues: the cause of its failures has ended.
 func (e *Env) Hurry(over func(error) bool) {
 	e.mu.Lock()
 	queues := slices.Collect(maps.Values(e.queues))

@@ -32,13 +32,13 @@ func Pointer(steps ...string) string {
 	return text.String()
 }
 
-// Test fails the patch unless the value is there.
+// Test fails the patch unless the path has the value.
 func Test(value any, path ...string) Op { return Op{Op: "test", Path: Pointer(path...), Value: value} }
 
 // Add adds a member or element, or replaces a member.
 func Add(value any, path ...string) Op { return Op{Op: "add", Path: Pointer(path...), Value: value} }
 
-// Remove removes what must be there.
+// Remove removes a value that must exist.
 func Remove(path ...string) Op { return Op{Op: "remove", Path: Pointer(path...)} }
 
 // TestVersion fails the patch unless the object is still the one of that
@@ -48,8 +48,7 @@ func TestVersion(version string) Op { return Test(version, "metadata", "resource
 // JSONPatch encodes operations for types.JSONPatchType.
 func JSONPatch(ops ...Op) []byte { return encode(ops) }
 
-// MergePatch encodes what is to be merged for types.MergePatchType; a nil
-// member removes.
+// MergePatch encodes a change for types.MergePatchType; a nil member removes.
 func MergePatch(change any) []byte { return encode(change) }
 
 // encode panics on an error: the plain values of patches cannot cause one, so that an

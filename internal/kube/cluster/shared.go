@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// shared remembers some of what was seen last, by its hash, so that equal words
-// and maps become one. It is bounded: what is not common displaces and is
-// displaced, and costs nothing more than not being shared. The zero value is
+// shared remembers some of the last words and maps by their hashes, so that equal ones
+// become one. It is bounded: rare ones displace each other and are not shared. The zero value is
 // ready; it is not safe for concurrent use.
 type shared struct {
 	seed  maphash.Seed

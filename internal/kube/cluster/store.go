@@ -56,7 +56,9 @@ type chosen struct {
 	labels string
 }
 
-func newStore[T Object, L runtime.Object](kind string, example T, client any, source lister[L], only chosen, logger *slog.Logger) *Store[T] {
+func newStore[T Object, L runtime.Object](
+	kind string, example T, client any, source lister[L], only chosen, logger *slog.Logger,
+) *Store[T] {
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector = only.labels
 		return o
@@ -98,8 +100,8 @@ func (s *Store[T]) Use(indexes ...Index[T]) {
 	}
 }
 
-// OnChange calls f for each change, in order: old is nil (the zero T) for what
-// is new, also while the store fills at the start; new is nil for what is gone.
+// OnChange calls f for each change, in order: old is nil (the zero T) for a
+// new object, also while the store fills at the start; new is nil for a deleted one.
 // f must not block. It must be called before the Set starts.
 func (s *Store[T]) OnChange(f func(old, new T)) {
 	s.mu.Lock()

@@ -14,7 +14,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // reads, and lets objects share what most of them have alike. Objects of one
 // driver differ in their names and little else; kept as they are decoded, half
 // of their memory is the same words, annotations and sizes again. Sharing is
-// safe because what a store gives is never changed. Each store has its own
+// safe because the objects of a store are never changed. Each store has its own
 // reducer, which one goroutine uses.
 type reducer struct{ shared }
 
@@ -22,7 +22,7 @@ func newReducer() *reducer { return &reducer{} }
 
 // reduce is a cache.TransformFunc. It may change the item: no other code has seen
 // it yet. Nothing is ever written back whole from a cache (controllers patch),
-// so that what is dropped here is not lost in the cluster.
+// so that the dropped fields are not lost in the cluster.
 func (r *reducer) reduce(item any) (any, error) {
 	if object, ok := item.(metav1.Object); ok {
 		r.meta(object)

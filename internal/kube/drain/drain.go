@@ -59,9 +59,9 @@ func Wait(ctx context.Context, o Options) error {
 }
 
 type waiter struct {
-	options Options
-	log     *follow.Log
-	left    []string // volumes that are attached, sorted
+	options   Options
+	log       *follow.Log
+	remaining []string // volumes that are attached, sorted
 }
 
 // leaving returns the reason why the node counts as drained; "" means that it does
@@ -103,22 +103,22 @@ func (w *waiter) detached(ctx context.Context) error {
 			return a.Spec.NodeName == w.options.Node && a.Spec.Attacher == w.options.Driver
 		},
 	}, w.see)
-	if err != nil && len(w.left) > 0 {
-		return fmt.Errorf("still attached to node %s: %s: %w", w.options.Node, strings.Join(w.left, ", "), err)
+	if err != nil && len(w.remaining) > 0 {
+		return fmt.Errorf("still attached to node %s: %s: %w", w.options.Node, strings.Join(w.remaining, ", "), err)
 	}
 	return err
 }
 
 func (w *waiter) see(ctx context.Context, attached map[string]*storagev1.VolumeAttachment) (bool, error) {
-	before := len(w.left)
-	w.left = w.left[:0]
+	before := len(w.remaining)
+	w.remaining = w.remaining[:0]
 	for _, name := range slices.Sorted(maps.Keys(attached)) {
-		w.left = append(w.left, volumeOf(attached[name]))
+		w.remaining = append(w.remaining, volumeOf(attached[name]))
 	}
-	if len(w.left) != before {
-		w.options.Logger.InfoContext(ctx, "attached volumes", "count", len(w.left), "volumes", w.left)
+	if len(w.remaining) != before {
+		w.options.Logger.InfoContext(ctx, "attached volumes", "count", len(w.remaining), "volumes", w.remaining)
 	}
-	return len(w.left) == 0, nil
+	return len(w.remaining) == 0, nil
 }
 
 func volumeOf(a *storagev1.VolumeAttachment) string {

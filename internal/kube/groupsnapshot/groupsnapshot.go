@@ -34,8 +34,8 @@ type kind struct {
 	classes *cluster.Store[*groupv1.VolumeGroupSnapshotClass]
 }
 
-// New returns the controller and registers what it reads with the caches. Nothing is
-// written or called before Run.
+// New returns the controller and registers its caches. It writes and calls nothing before
+// Run.
 func New(env *cluster.Env, o Options) *Controller {
 	return content.New(env, traits(), kind{env, env.Set.GroupClasses()},
 		env.Set.GroupContents(), env.Snapshots.GroupsnapshotV1().VolumeGroupSnapshotContents(), o)
@@ -134,7 +134,9 @@ func same(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-func (k kind) Inspect(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, class func() (claim.SnapshotClass, error)) (map[string]any, error) {
+func (k kind) Inspect(
+	ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, class func() (claim.SnapshotClass, error),
+) (map[string]any, error) {
 	group, err := k.find(ctx, object, class)
 	if err != nil {
 		return nil, err
@@ -142,7 +144,9 @@ func (k kind) Inspect(ctx context.Context, object *groupv1.VolumeGroupSnapshotCo
 	return taken(object, group), nil
 }
 
-func (k kind) Here(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, class func() (claim.SnapshotClass, error)) (bool, error) {
+func (k kind) Has(
+	ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, class func() (claim.SnapshotClass, error),
+) (bool, error) {
 	_, err := k.find(ctx, object, class)
 	if lifecycle.IsAbsent(err) {
 		return false, nil
@@ -150,7 +154,9 @@ func (k kind) Here(ctx context.Context, object *groupv1.VolumeGroupSnapshotConte
 	return err == nil, err
 }
 
-func (k kind) find(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, class func() (claim.SnapshotClass, error)) (*csi.VolumeGroupSnapshot, error) {
+func (k kind) find(
+	ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, class func() (claim.SnapshotClass, error),
+) (*csi.VolumeGroupSnapshot, error) {
 	if err := k.Able(ctx); err != nil {
 		return nil, err
 	}
@@ -177,7 +183,9 @@ func (k kind) find(ctx context.Context, object *groupv1.VolumeGroupSnapshotConte
 	return group, err
 }
 
-func (k kind) Delete(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, secrets map[string]string) error {
+func (k kind) Delete(
+	ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, secrets map[string]string,
+) error {
 	return k.env.CSI.DeleteVolumeGroupSnapshot(ctx, &csi.DeleteVolumeGroupSnapshotRequest{
 		GroupSnapshotId: handleOf(object), SnapshotIds: members(object), Secrets: secrets,
 	})

@@ -32,7 +32,9 @@ func taken(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSna
 
 // infosOf returns the members, in the order in which they were recorded or
 // asked for: a driver may answer in any.
-func infosOf(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSnapshot, now time.Time) []groupv1.VolumeSnapshotInfo {
+func infosOf(
+	object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSnapshot, now time.Time,
+) []groupv1.VolumeSnapshotInfo {
 	infos := make([]groupv1.VolumeSnapshotInfo, 0, len(group.GetSnapshots()))
 	for _, snapshot := range group.GetSnapshots() {
 		infos = append(infos, infoOf(recorded(object, snapshot.GetSnapshotId()), group, snapshot, now))
@@ -58,8 +60,10 @@ func recorded(object *groupv1.VolumeGroupSnapshotContent, id string) groupv1.Vol
 	return groupv1.VolumeSnapshotInfo{}
 }
 
-// infoOf: a member without a time of its own was taken when the group was.
-func infoOf(old groupv1.VolumeSnapshotInfo, group *csi.VolumeGroupSnapshot, snapshot *csi.Snapshot, now time.Time) groupv1.VolumeSnapshotInfo {
+// infoOf returns the status of a member. A member without its own time has the group's.
+func infoOf(
+	old groupv1.VolumeSnapshotInfo, group *csi.VolumeGroupSnapshot, snapshot *csi.Snapshot, now time.Time,
+) groupv1.VolumeSnapshotInfo {
 	ready := snapshot.GetReadyToUse()
 	info := groupv1.VolumeSnapshotInfo{
 		VolumeHandle: snapshot.GetSourceVolumeId(), SnapshotHandle: snapshot.GetSnapshotId(),

@@ -57,7 +57,7 @@ func (c *Controller) countMissing(ctx context.Context, missing []bound) {
 	c.absent = counts
 }
 
-// pollEach gets the health of every volume with a call of its own.
+// pollEach gets the health of every volume with a separate call.
 func (c *Controller) pollEach(ctx context.Context) {
 	c.retryField()
 	stale := c.getEach(ctx, c.bound())

@@ -13,7 +13,9 @@ import (
 )
 
 // show writes the conditions to a claim's status if it differs.
-func (c *Controller) show(ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCondition) {
+func (c *Controller) show(
+	ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCondition,
+) {
 	if sameSet(conditionsIn(claim), wanted, identical) {
 		return
 	}

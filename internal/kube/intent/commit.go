@@ -23,7 +23,7 @@ const (
 	failurePause = time.Second      // after a write that failed
 )
 
-// Run writes pending changes until ctx ends, and then once more unless ctx's cause is
+// Run writes pending changes until ctx ends, and then a last time unless ctx's cause is
 // ErrAbandoned. It returns nil.
 func (s *Store[T]) Run(ctx context.Context) error {
 	for {

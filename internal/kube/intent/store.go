@@ -1,12 +1,12 @@
-// Package intent stores intents: what a process is about to create, written before it
-// creates it, so that it survives a crash. Intents are entries of ConfigMaps in the
+// Package intent stores intents: descriptions of the objects that a process is about to
+// create, written before the creation, so that they survive a crash. Intents are entries of ConfigMaps in the
 // process's own namespace. One ConfigMap holds many intents, and one write carries the
 // changes of many callers (group commit), so that a burst of intents costs few writes.
 //
 // A Store belongs to one driver and, if every node has its own controllers, to one
 // node. It also takes over the intents of earlier stores of the driver that no process
 // serves any more. A central process takes over all of them, since a controller that
-// ran on a node may not come back. A node takes over those intents of a central process
+// ran on a node may not start again. A node takes over those intents of a central process
 // that are for this node. Two processes that both consider themselves the owner (one
 // noticed late that it lost the lease) cannot undo each other's intents: every write
 // requires the version of the object that was read, and after a conflict the Store
@@ -51,7 +51,7 @@ var ErrAbandoned = errors.New("another process acts on the intents now")
 // ErrTooLarge is in Put's error for an intent that no object can hold.
 var ErrTooLarge = errors.New("the intent is too large")
 
-// ConfigMaps is what the Store needs of a client: a part of client-go's
+// ConfigMaps are the calls that the Store makes: a part of client-go's
 // ConfigMapInterface, for one namespace.
 type ConfigMaps interface {
 	Create(ctx context.Context, object *corev1.ConfigMap, options metav1.CreateOptions) (*corev1.ConfigMap, error)

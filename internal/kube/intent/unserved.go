@@ -20,7 +20,7 @@ type Unserved[T any] struct {
 
 // Unserved lists the intents that no process completes, as far as the process of a
 // node can see: those for nodes that are not served, and those of a central process
-// that are for no node or cannot be read. They wait for their node to come back, for a
+// that are for no node or cannot be read. They wait for the return of their node, for a
 // central process, which takes over all, or for an administrator.
 func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool, error)) ([]Unserved[T], error) {
 	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: storeLabel})

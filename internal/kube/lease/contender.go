@@ -154,7 +154,9 @@ func (c *contender) read(ctx context.Context) (exists bool, err error) {
 
 // write creates the lease if old is nil. Otherwise it updates the lease, unless it
 // has changed since old.
-func (c *contender) write(ctx context.Context, old *coordinationv1.Lease, spec coordinationv1.LeaseSpec) (sent time.Time, err error) {
+func (c *contender) write(
+	ctx context.Context, old *coordinationv1.Lease, spec coordinationv1.LeaseSpec,
+) (sent time.Time, err error) {
 	// Half of the deadline, so that one hung request leaves time for another.
 	ctx, cancel := context.WithTimeout(ctx, c.options.RenewDeadline/2)
 	defer cancel()

@@ -1,6 +1,6 @@
 // Package lease elects the leader among several processes: the controllers of one
 // driver run in the process that holds a Lease (coordination.k8s.io/v1). One Lease
-// covers all controllers. The leader renews it over a connection of its own and
+// covers all controllers. The leader renews it over its own connection and
 // releases it when the work has ended, so that the next leader does not wait until
 // it expires.
 //

@@ -36,15 +36,15 @@ func newTerm(o Options, lose func(why string)) *term {
 func (t *term) renewed(sent time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := t.length - t.clock.Now().Sub(sent)
-	if t.over || !t.held && left <= 0 {
+	remaining := t.length - t.clock.Now().Sub(sent)
+	if t.over || !t.held && remaining <= 0 {
 		return false // the lease had expired when the answer came
 	}
 	t.held = true
 	if t.stop != nil {
 		t.stop()
 	}
-	t.stop = t.clock.AfterFunc(left, func() { t.lost("it was not renewed in time") })
+	t.stop = t.clock.AfterFunc(remaining, func() { t.lost("it was not renewed in time") })
 	return true
 }
 

@@ -10,7 +10,7 @@ import (
 const longestPause = time.Minute
 
 // check runs one function for all callers, one call at a time, and caches its
-// result. While a call hangs there is no second one: livenessprobe starts a new
+// result. While a call hangs, no second one starts: livenessprobe starts a new
 // call for each request, which fills its memory while a driver hangs.
 type check struct {
 	run     func(context.Context) error

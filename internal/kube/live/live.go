@@ -3,10 +3,10 @@
 // Liveness fails only if a restart would help: the process makes no progress. It
 // does not fail because a driver, a backend or the API server is unavailable.
 //
-// Readiness describes what the process waits for: the driver, the kubelet's
+// Readiness names the conditions that the process waits for: the driver, the kubelet's
 // registration, the caches, the lease. A standby is ready: it can lead at once.
 //
-// The liveness of another vendor's driver has a page of its own, for the probe of
+// The liveness of another vendor's driver has a separate page, for the probe of
 // that driver's container (see Health.Driver).
 package live
 
@@ -136,7 +136,7 @@ func (h *Health) Ready(ctx context.Context) (report string, ready bool) {
 		if err != nil {
 			sign, words, ready = "-", err.Error(), false
 		}
-		// A driver's message may have lines of its own.
+		// A driver's message may have several lines.
 		fmt.Fprintf(&text, "[%s] %s: %s\n", sign, name, strings.ReplaceAll(words, "\n", " "))
 	}
 	if h.probe != nil {

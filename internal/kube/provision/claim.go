@@ -58,7 +58,7 @@ func (c *Controller) claim(uid types.UID) *corev1.PersistentVolumeClaim {
 
 // needsVolume reports whether this process is to create a volume for a claim.
 func (c *Controller) needsVolume(pvc *corev1.PersistentVolumeClaim) bool {
-	if !c.pending(pvc) || !c.here(pvc) || pvc.DeletionTimestamp != nil || c.progress.of(pvc.UID).done {
+	if !c.pending(pvc) || !c.serves(pvc) || pvc.DeletionTimestamp != nil || c.progress.of(pvc.UID).done {
 		return false
 	}
 	_, exists := c.volumes.Get(c.volumeName(pvc))
@@ -68,7 +68,7 @@ func (c *Controller) needsVolume(pvc *corev1.PersistentVolumeClaim) bool {
 // nameConflict reports that another object has the name of a claim's PersistentVolume.
 func (c *Controller) nameConflict(pvc *corev1.PersistentVolumeClaim) (time.Duration, error) {
 	pv, exists := c.volumes.Get(c.volumeName(pvc))
-	if !exists || !c.pending(pvc) || !c.here(pvc) || pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == pvc.UID {
+	if !exists || !c.pending(pvc) || !c.serves(pvc) || pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == pvc.UID {
 		return 0, nil
 	}
 	return c.explainWait(pvc, fmt.Sprintf("PersistentVolume %q exists and is not for this claim; it is of %s; delete or rename it",
@@ -91,7 +91,9 @@ func (c *Controller) reports(pvc *corev1.PersistentVolumeClaim) bool {
 }
 
 // begin creates the volume of a claim if the claim is due.
-func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
+func (c *Controller) begin(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
+) (time.Duration, error) {
 	if class.Provisioner != c.env.Driver {
 		if pvc.Annotations[migratedToAnnotation] == c.env.Driver {
 			return c.explainWait(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; create a class with provisioner %q, "+
@@ -148,7 +150,9 @@ func (c *Controller) current(
 }
 
 // attempt prepares the request, writes the intent and creates the volume.
-func (c *Controller) attempt(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
+func (c *Controller) attempt(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
+) (time.Duration, error) {
 	defer c.announce(pvc)()
 	began, key := time.Now(), string(pvc.UID)
 	prepared, values, err := c.prepare(ctx, pvc, class)
@@ -176,7 +180,9 @@ func (c *Controller) attempt(ctx context.Context, pvc *corev1.PersistentVolumeCl
 }
 
 // unprepared handles a claim for which no request could be prepared.
-func (c *Controller) unprepared(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error) (time.Duration, error) {
+func (c *Controller) unprepared(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error,
+) (time.Duration, error) {
 	var wait waiting
 	switch {
 	case errors.Is(err, claim.ErrPopulated):

@@ -50,19 +50,19 @@ func waitsForConsumer(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// ours reports whether a claim is this driver's to serve.
-func (c *Controller) ours(pvc *corev1.PersistentVolumeClaim) bool {
+// forDriver reports whether a claim is for this driver.
+func (c *Controller) forDriver(pvc *corev1.PersistentVolumeClaim) bool {
 	return driverOf(pvc) == c.env.Driver || pvc.Annotations[migratedToAnnotation] == c.env.Driver
 }
 
-// pending reports whether a claim of ours waits for a volume that is not made yet.
+// pending reports whether a claim for this driver waits for a volume.
 func (c *Controller) pending(pvc *corev1.PersistentVolumeClaim) bool {
-	return pvc.Spec.VolumeName == "" && c.ours(pvc)
+	return pvc.Spec.VolumeName == "" && c.forDriver(pvc)
 }
 
-// here reports whether a claim is this process's: in a node's scope, one for this
-// node, or one that this node may take.
-func (c *Controller) here(pvc *corev1.PersistentVolumeClaim) bool {
+// serves reports whether this process serves a claim: in a node's scope, a claim for this
+// node, or one for which this node may select itself.
+func (c *Controller) serves(pvc *corev1.PersistentVolumeClaim) bool {
 	node := selectedNode(pvc)
 	return c.env.Scope.Central() || node == c.env.Scope.Node || node == "" && (c.csiNodes != nil || c.maySelectBySource(pvc))
 }

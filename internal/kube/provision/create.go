@@ -32,7 +32,9 @@ func (r refusal) Unwrap() error { return r.error }
 
 // resume completes or undoes an intent: after a failed attempt, or one of an earlier
 // process.
-func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent) (time.Duration, error) {
+func (c *Controller) resume(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent,
+) (time.Duration, error) {
 	uid := intent.Volume.Spec.ClaimRef.UID
 	if intent.Quarantine != "" {
 		// An administrator may have removed the intent.

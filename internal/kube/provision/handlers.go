@@ -55,7 +55,7 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 	if slices.Contains(now.Finalizers, lifecycle.CloneFinalizer) {
 		c.sourceQueue.Add(cluster.ClaimSource(now.Namespace, now.Name))
 	}
-	if !c.ours(now) {
+	if !c.forDriver(now) {
 		return
 	}
 	if now.Spec.VolumeName != "" {
@@ -67,14 +67,14 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 	if changed {
 		c.claimQueue.Forget(key)
 	}
-	if _, begun := c.intents.Get(key); begun || c.here(now) {
+	if _, begun := c.intents.Get(key); begun || c.serves(now) {
 		c.claimQueue.Add(key)
 	}
 }
 
 // claimGone queues the undoing of the claim's intent and the release of its source.
 func (c *Controller) claimGone(old *corev1.PersistentVolumeClaim) {
-	if !c.ours(old) {
+	if !c.forDriver(old) {
 		return
 	}
 	key := string(old.UID)
@@ -120,7 +120,7 @@ func asksElse(old, now *corev1.PersistentVolumeClaim) bool {
 // wake queues pending claims at once.
 func (c *Controller) wake(index cluster.Index[*corev1.PersistentVolumeClaim], value string) {
 	for _, pvc := range c.claims.By(index, value) {
-		if c.pending(pvc) && c.here(pvc) {
+		if c.pending(pvc) && c.serves(pvc) {
 			c.claimQueue.Forget(string(pvc.UID))
 			c.claimQueue.Add(string(pvc.UID))
 		}

@@ -98,7 +98,9 @@ func weight(node string, uid types.UID) uint64 {
 
 // room reports whether the driver has enough capacity for the claim on this node. It
 // returns true for a driver without GET_CAPACITY.
-func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (bool, error) {
+func (c *Controller) room(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
+) (bool, error) {
 	_, can, err := c.capabilities(ctx)
 	if err != nil || !can.Capacity {
 		return true, err

@@ -79,7 +79,9 @@ func (c *Controller) finalizers(policy corev1.PersistentVolumeReclaimPolicy) (fi
 	return finalizers
 }
 
-func (c *Controller) capabilities(ctx context.Context) (client.PluginCapabilities, client.ControllerCapabilities, error) {
+func (c *Controller) capabilities(
+	ctx context.Context,
+) (client.PluginCapabilities, client.ControllerCapabilities, error) {
 	plugin, err := c.env.CSI.PluginCapabilities(ctx)
 	if err != nil {
 		return plugin, client.ControllerCapabilities{}, err

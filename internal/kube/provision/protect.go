@@ -127,7 +127,7 @@ func (c *Controller) copies(ctx context.Context, source cluster.Object) (bool, e
 		if volume, known := c.volumes.Get(source.Spec.VolumeName); known {
 			return volume.Spec.CSI != nil && volume.Spec.CSI.Driver == c.env.Driver && c.env.Scope.OwnsVolume(volume), nil
 		}
-		return driverOf(source) == "" || c.ours(source), nil
+		return driverOf(source) == "" || c.forDriver(source), nil
 	case *snapshotv1.VolumeSnapshot:
 		if source.Status == nil || source.Status.BoundVolumeSnapshotContentName == nil {
 			return true, nil

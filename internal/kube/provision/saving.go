@@ -69,7 +69,9 @@ func refused(err error) bool {
 // bound ends an intent whose claim is bound to a PersistentVolume of its name that is
 // gone, or that is of another volume while that of the intent may have existed.
 // Creating the object again would undo what the administrator deleted or replaced.
-func (c *Controller) bound(ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent) (ended bool, err error) {
+func (c *Controller) bound(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent,
+) (ended bool, err error) {
 	if pvc == nil || pvc.Spec.VolumeName != intent.Volume.Name {
 		return false, nil
 	}

@@ -14,7 +14,9 @@ import (
 )
 
 // source finds what the claim is made of, and keeps it from going meanwhile.
-func (c *Controller) source(ctx context.Context, pvc *corev1.PersistentVolumeClaim, source claim.SourceRef) (claim.Source, error) {
+func (c *Controller) source(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, source claim.SourceRef,
+) (claim.Source, error) {
 	switch source.Kind {
 	case claim.SourceClaim:
 		return c.sourceClaim(ctx, pvc, source.Name)
@@ -24,7 +26,9 @@ func (c *Controller) source(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	return claim.Source{}, nil
 }
 
-func (c *Controller) sourceClaim(ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string) (claim.Source, error) {
+func (c *Controller) sourceClaim(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
+) (claim.Source, error) {
 	source, volume, err := c.cloned(pvc, name)
 	if err != nil {
 		return claim.Source{}, err
@@ -43,13 +47,17 @@ func (c *Controller) sourceClaim(ctx context.Context, pvc *corev1.PersistentVolu
 }
 
 // cloned is the claim to be cloned, with its volume, if it can be now.
-func (c *Controller) cloned(pvc *corev1.PersistentVolumeClaim, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (c *Controller) cloned(
+	pvc *corev1.PersistentVolumeClaim, name string,
+) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	source, _ := c.claims.Get(pvc.Namespace + "/" + name)
 	volume, err := c.checkClone(pvc, name, source)
 	return source, volume, err
 }
 
-func (c *Controller) checkClone(pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim) (volume *corev1.PersistentVolume, err error) {
+func (c *Controller) checkClone(
+	pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim,
+) (volume *corev1.PersistentVolume, err error) {
 	if source != nil {
 		volume, _ = c.volumes.Get(source.Spec.VolumeName)
 	}
@@ -59,7 +67,9 @@ func (c *Controller) checkClone(pvc *corev1.PersistentVolumeClaim, name string, 
 	return volume, nil
 }
 
-func (c *Controller) sourceSnapshot(ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string) (claim.Source, error) {
+func (c *Controller) sourceSnapshot(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
+) (claim.Source, error) {
 	snapshot, content, err := c.restored(ctx, pvc, name)
 	if err != nil {
 		return claim.Source{}, err
@@ -77,7 +87,9 @@ func (c *Controller) sourceSnapshot(ctx context.Context, pvc *corev1.PersistentV
 }
 
 // restored is the snapshot to be restored, with its content, if it can be now.
-func (c *Controller) restored(ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string) (*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent, error) {
+func (c *Controller) restored(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
+) (*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent, error) {
 	key := pvc.Namespace + "/" + name
 	if c.snapshots == nil {
 		return nil, nil, fmt.Errorf("%s: snapshots are not followed; start the provisioner with them", claim.Describe(pvc))
@@ -99,7 +111,9 @@ func checkSnapshot(pvc *corev1.PersistentVolumeClaim, name string, snapshot *sna
 }
 
 // content reads the snapshot's content live: it is not cached for this.
-func (c *Controller) content(ctx context.Context, pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot) (*snapshotv1.VolumeSnapshotContent, error) {
+func (c *Controller) content(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot,
+) (*snapshotv1.VolumeSnapshotContent, error) {
 	name := lifecycle.BoundContent(snapshot)
 	content, err := c.env.Snapshots.SnapshotV1().VolumeSnapshotContents().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

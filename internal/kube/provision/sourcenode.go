@@ -36,11 +36,13 @@ func (c *Controller) maySelectBySource(pvc *corev1.PersistentVolumeClaim) bool {
 
 // selectBySource selects this node for a claim whose source is here. The node of the
 // first rank reports what the source lacks.
-func (c *Controller) selectBySource(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+func (c *Controller) selectBySource(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolumeClaim, time.Duration, error) {
 	if pause := time.Until(c.progress.of(pvc.UID).skipUntil); pause > 0 {
 		return nil, pause, nil
 	}
-	here, err := c.sourceHere(ctx, pvc)
+	local, err := c.sourceHere(ctx, pvc)
 	var wait waiting
 	switch {
 	case errors.As(err, &wait):
@@ -48,7 +50,7 @@ func (c *Controller) selectBySource(ctx context.Context, pvc *corev1.PersistentV
 		return nil, after, err
 	case err != nil:
 		return nil, 0, err
-	case !here:
+	case !local:
 		return nil, recheckPeriod, nil
 	}
 	return c.selectNode(ctx, pvc)
@@ -107,7 +109,9 @@ func (c *Controller) hasSnapshot(content *snapshotv1.VolumeSnapshotContent) bool
 
 // rescheduleElsewhere removes this node from a claim whose source is on another node. If
 // this node is selected again soon, the other node is not served, and the claim waits.
-func (c *Controller) rescheduleElsewhere(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error) (time.Duration, error) {
+func (c *Controller) rescheduleElsewhere(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error,
+) (time.Duration, error) {
 	if pause := time.Until(c.progress.of(pvc.UID).skipUntil); pause > 0 {
 		return min(pause, recheckPeriod), nil
 	}

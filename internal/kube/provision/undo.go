@@ -87,7 +87,9 @@ func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, intent volumeIntent)
 }
 
 // neededAfterAll reads the API server: the deletion that follows cannot be undone.
-func (c *Controller) neededAfterAll(ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent) (bool, error) {
+func (c *Controller) neededAfterAll(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent,
+) (bool, error) {
 	if pvc == nil {
 		reference := intent.Volume.Spec.ClaimRef
 		live, err := c.env.Core.CoreV1().PersistentVolumeClaims(reference.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})

@@ -67,9 +67,9 @@ func completedSoon(unserved intent.Unserved[volumeIntent]) bool {
 	if err != nil {
 		return false
 	}
-	_, place := lifecycle.OnlyPlace(requirement)
+	_, located := lifecycle.OnlyPlace(requirement)
 	_, instance := lifecycle.OnlyInstance(unserved.Intent.Instances)
-	return place || instance && unserved.Intent.Unsaved
+	return located || instance && unserved.Intent.Unsaved
 }
 
 // reportUnserved writes an event on the claim of an intent that no process

@@ -67,7 +67,7 @@ func (s *socket) bind(ctx context.Context) error {
 
 // keep binds the socket if it is not bound or its file was removed. While another
 // process serves the driver's socket, keep leaves it alone: two instances must not
-// replace each other's socket in turn.
+// alternately replace each other's socket.
 func (s *socket) keep(ctx context.Context) {
 	if s.listener != nil && s.listener.Owns() || ctx.Err() != nil {
 		return

@@ -120,7 +120,9 @@ func (a *answers) GetInfo(context.Context, *registration.InfoRequest) (*registra
 
 // NotifyRegistrationStatus records and logs the result. After a refusal the kubelet
 // retries by itself, so that exiting would only lose the registration.
-func (a *answers) NotifyRegistrationStatus(ctx context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (a *answers) NotifyRegistrationStatus(
+	ctx context.Context, s *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
 	if s.GetPluginRegistered() {
 		a.status.result(true, "")
 		a.options.Logger.InfoContext(ctx, "registered")

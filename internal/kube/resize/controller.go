@@ -3,7 +3,7 @@
 // external-resizer does (KEP 1790, KEP 3751). One worker per claim does both, so
 // that they never write one status against each other (external-resizer#458),
 // unless the driver can combine both into one change: then each has its worker.
-// Package lifecycle decides what to do and what an answer means.
+// Package lifecycle has the decisions.
 package resize
 
 import (
@@ -69,7 +69,7 @@ type Controller struct {
 	blindToPods atomic.Bool
 }
 
-// New returns the controller. It registers what it reads with the Set and makes no call.
+// New returns the controller. It registers its caches with the Set and makes no call.
 func New(env *cluster.Env, o Options) *Controller {
 	if o.InfeasiblePause <= 0 {
 		o.InfeasiblePause = lifecycle.InfeasiblePause
@@ -96,7 +96,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	return c
 }
 
-// Run works until ctx ends, and waits then for what is in progress.
+// Run works until ctx ends, and then waits for the operations in progress.
 func (c *Controller) Run(ctx context.Context) error {
 	c.running.Store(true)
 	defer c.running.Store(false)
@@ -186,7 +186,9 @@ func (c *Controller) syncModify(ctx context.Context, key string) (time.Duration,
 }
 
 // again repeats a step with the live claim if another client wrote it in between.
-func (c *Controller) again(ctx context.Context, key string, step func(context.Context, subject) (time.Duration, error)) (time.Duration, error) {
+func (c *Controller) again(
+	ctx context.Context, key string, step func(context.Context, subject) (time.Duration, error),
+) (time.Duration, error) {
 	for attempt := 0; ; attempt++ {
 		s, found := c.subject(key)
 		if !found {

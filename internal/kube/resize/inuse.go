@@ -43,7 +43,9 @@ func (c *Controller) usedBy(ctx context.Context, s subject) string {
 	return ""
 }
 
-func conditionStatus(pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeClaimConditionType) corev1.ConditionStatus {
+func conditionStatus(
+	pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeClaimConditionType,
+) corev1.ConditionStatus {
 	for _, c := range pvc.Status.Conditions {
 		if c.Type == kind {
 			return c.Status

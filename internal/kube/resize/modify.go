@@ -52,7 +52,7 @@ func (c *Controller) modifies(ctx context.Context) (bool, error) {
 	defer cancel()
 	can, err := c.env.CSI.ControllerCapabilities(ctx)
 	if err != nil {
-		return false, fmt.Errorf("ask what the driver's controller can do: %w", err)
+		return false, fmt.Errorf("read the capabilities of the driver's controller: %w", err)
 	}
 	return can.Modify, nil
 }
@@ -90,7 +90,9 @@ func (c *Controller) apply(ctx context.Context, s subject, name string, started 
 	return c.callAndRecord(ctx, begun, class, secrets)
 }
 
-func (c *Controller) callAndRecord(ctx context.Context, s subject, class *storagev1.VolumeAttributesClass, secrets map[string]string) (time.Duration, error) {
+func (c *Controller) callAndRecord(
+	ctx context.Context, s subject, class *storagev1.VolumeAttributesClass, secrets map[string]string,
+) (time.Duration, error) {
 	c.memories.change(s.claim.UID, func(m *memory) { m.modify.Final = false })
 	err := c.callModify(ctx, &csi.ControllerModifyVolumeRequest{
 		VolumeId: s.volume.Spec.CSI.VolumeHandle, Secrets: secrets,

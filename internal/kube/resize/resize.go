@@ -29,7 +29,7 @@ func (c *Controller) expansion(ctx context.Context) (expansion, error) {
 	defer cancel()
 	controller, err := c.env.CSI.ControllerCapabilities(ctx)
 	if err != nil {
-		return expansion{}, fmt.Errorf("ask what the driver's controller can do: %w", err)
+		return expansion{}, fmt.Errorf("read the capabilities of the driver's controller: %w", err)
 	}
 	can := expansion{lifecycle.Expands{Controller: controller.Expand}, claim.Modes{SingleNodeMultiWriter: controller.SingleNodeMultiWriter}}
 	if can.Controller {
@@ -37,7 +37,7 @@ func (c *Controller) expansion(ctx context.Context) (expansion, error) {
 	}
 	node, err := c.env.CSI.NodeCapabilities(ctx)
 	if err != nil && !client.Lacks(err) {
-		return expansion{}, fmt.Errorf("ask what the driver's node service can do: %w", err)
+		return expansion{}, fmt.Errorf("read the capabilities of the driver's node service: %w", err)
 	}
 	can.Node = err == nil && node.Expand
 	return can, nil
@@ -72,7 +72,9 @@ func forgetExpand(m *memory) { m.expand, m.expandUnable = lifecycle.History{}, "
 
 // grow expands a claim's volume to a target size: it records the intent, calls the driver
 // and records the outcome.
-func (c *Controller) grow(ctx context.Context, s subject, step lifecycle.ExpandStep, modes claim.Modes) (time.Duration, error) {
+func (c *Controller) grow(
+	ctx context.Context, s subject, step lifecycle.ExpandStep, modes claim.Modes,
+) (time.Duration, error) {
 	var request *csi.ControllerExpandVolumeRequest
 	if step.Action == lifecycle.ExpandCall {
 		var err error
@@ -99,7 +101,9 @@ func (c *Controller) grow(ctx context.Context, s subject, step lifecycle.ExpandS
 	return c.expand(ctx, s, step, request)
 }
 
-func (c *Controller) expandRequest(ctx context.Context, volume *corev1.PersistentVolume, target resource.Quantity, modes claim.Modes) (*csi.ControllerExpandVolumeRequest, error) {
+func (c *Controller) expandRequest(
+	ctx context.Context, volume *corev1.PersistentVolume, target resource.Quantity, modes claim.Modes,
+) (*csi.ControllerExpandVolumeRequest, error) {
 	source := volume.Spec.CSI
 	mode, err := claim.FoldAccessModes(modes, volume.Spec.AccessModes)
 	if err != nil {
@@ -116,7 +120,9 @@ func (c *Controller) expandRequest(ctx context.Context, volume *corev1.Persisten
 	}, nil
 }
 
-func (c *Controller) expand(ctx context.Context, s subject, step lifecycle.ExpandStep, request *csi.ControllerExpandVolumeRequest) (time.Duration, error) {
+func (c *Controller) expand(
+	ctx context.Context, s subject, step lifecycle.ExpandStep, request *csi.ControllerExpandVolumeRequest,
+) (time.Duration, error) {
 	c.event(s, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), step.Target.String()))
 	answer, err := c.callExpand(ctx, request)
 	if err == nil {
@@ -133,7 +139,9 @@ func (c *Controller) expand(ctx context.Context, s subject, step lifecycle.Expan
 	return 0, c.grown(ctx, s, *size, answer.GetNodeExpansionRequired())
 }
 
-func (c *Controller) callExpand(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+func (c *Controller) callExpand(
+	ctx context.Context, request *csi.ControllerExpandVolumeRequest,
+) (*csi.ControllerExpandVolumeResponse, error) {
 	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
 	return c.env.CSI.ControllerExpandVolume(ctx, request)
@@ -182,7 +190,9 @@ func (c *Controller) writeCapacity(ctx context.Context, s subject, size resource
 
 // expandFailed records how an attempt ended: in memory, in an event and in the
 // claim's status.
-func (c *Controller) expandFailed(ctx context.Context, s subject, step lifecycle.ExpandStep, failure error) (time.Duration, error) {
+func (c *Controller) expandFailed(
+	ctx context.Context, s subject, step lifecycle.ExpandStep, failure error,
+) (time.Duration, error) {
 	then := lifecycle.AfterFailedExpand(step, failure, time.Now(), c.options.InfeasiblePause)
 	c.memories.change(s.claim.UID, func(m *memory) { m.expand = then.History })
 	c.fail(ctx, s, reasonResizeFailed, cluster.Truncate(failure.Error()))

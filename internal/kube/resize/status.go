@@ -15,7 +15,9 @@ import (
 
 // begin writes the intent to the claim's status. It returns cluster.ErrChanged if the claim has
 // changed since the decision.
-func (c *Controller) begin(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) (subject, error) {
+func (c *Controller) begin(
+	ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim),
+) (subject, error) {
 	after := s.claim.DeepCopy()
 	write(after)
 	written, err := c.patchClaim(ctx, s.claim, after)
@@ -37,13 +39,17 @@ func (c *Controller) record(ctx context.Context, s subject, write func(*corev1.P
 }
 
 // refresh reads the live claim.
-func (c *Controller) refresh(ctx context.Context, old *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (c *Controller) refresh(
+	ctx context.Context, old *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolumeClaim, error) {
 	return c.claims.Live(ctx, c.env.Core.CoreV1().PersistentVolumeClaims(old.Namespace), old)
 }
 
 // patchClaim writes the difference, if there is one, guarded by the resourceVersion of
 // the old claim.
-func (c *Controller) patchClaim(ctx context.Context, before, after *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (c *Controller) patchClaim(
+	ctx context.Context, before, after *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolumeClaim, error) {
 	metadata, status := map[string]any{}, difference(before, after)
 	if annotation := annotationDifference(before, after, claim.NodeExpansionNotRequiredAnnotation); annotation != nil {
 		metadata["annotations"] = annotation

@@ -6,7 +6,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// rules are what a SelfSubjectRulesReview lists in each namespace.
+// rules are the rights that a SelfSubjectRulesReview lists in each namespace.
 type rules map[Namespace][]authorizationv1.ResourceRule
 
 func (r rules) has(right Right) bool {

@@ -77,7 +77,7 @@ func modify() []need {
 		{role: Modify, what: "persistentvolumeclaims", verbs: cached + " " + live}, // live after a conflict
 		{role: Modify, what: "persistentvolumeclaims/status", verbs: "patch"},
 		{role: Modify, what: "persistentvolumes", verbs: cached + " patch"},
-		// Live if a claim names a class that was created a moment ago.
+		// Live if a claim names a class that was just created.
 		{role: Modify, group: storageGroup, what: "volumeattributesclasses", verbs: cached + " " + live},
 	}
 }

@@ -16,7 +16,9 @@ import (
 // Inspect asks the driver for a snapshot that another call created. A driver without calls
 // for single snapshots is assumed to have the ones that an administrator names;
 // a group's members are served through the group.
-func (k kind) Inspect(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error)) (map[string]any, error) {
+func (k kind) Inspect(
+	ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error),
+) (map[string]any, error) {
 	offered, err := k.env.CSI.ControllerCapabilities(ctx)
 	if err != nil {
 		return nil, err
@@ -34,7 +36,9 @@ func (k kind) Inspect(ctx context.Context, object *snapshotv1.VolumeSnapshotCont
 	return taken(object, snapshot, true), nil
 }
 
-func (k kind) Here(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error)) (bool, error) {
+func (k kind) Has(
+	ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error),
+) (bool, error) {
 	offered, err := k.env.CSI.ControllerCapabilities(ctx)
 	if err != nil || !offered.ListSnapshots && !offered.GetSnapshot {
 		return false, err
@@ -66,7 +70,9 @@ func (k kind) find(
 
 // inspectSecret reads the secret of the class. Contents of members name no class;
 // snapshot-controller gives them the group's secret.
-func (k kind) inspectSecret(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error)) (map[string]string, error) {
+func (k kind) inspectSecret(
+	ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error),
+) (map[string]string, error) {
 	if member(object) && !static(object) {
 		return content.Secret(ctx, k.env, claim.VolumeSnapshotKeys(), object.Annotations)
 	}

@@ -33,8 +33,8 @@ type kind struct {
 	classes *cluster.Store[*snapshotv1.VolumeSnapshotClass]
 }
 
-// New returns the controller and registers what it reads with the caches. Nothing is
-// written or called before Run.
+// New returns the controller and registers its caches. It writes and calls nothing before
+// Run.
 func New(env *cluster.Env, o Options) *Controller {
 	return content.New(env, traits(), kind{env, env.Set.SnapshotClasses()},
 		env.Set.Contents(), env.Snapshots.SnapshotV1().VolumeSnapshotContents(), o)
@@ -69,7 +69,9 @@ func (k kind) Able(ctx context.Context) error {
 	return err
 }
 
-func (k kind) Create(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, request content.Request, secrets map[string]string) (map[string]any, error) {
+func (k kind) Create(
+	ctx context.Context, object *snapshotv1.VolumeSnapshotContent, request content.Request, secrets map[string]string,
+) (map[string]any, error) {
 	snapshot, err := k.env.CSI.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{
 		SourceVolumeId: *object.Spec.Source.VolumeHandle, Name: request.Name, Parameters: request.Parameters, Secrets: secrets,
 	})
@@ -87,9 +89,7 @@ func (k kind) Delete(ctx context.Context, object *snapshotv1.VolumeSnapshotConte
 }
 
 // taken returns the status of a content whose snapshot exists. Recorded fields stay. If
-// the driver sends no creation time, it is the current time.
-// Only an
-// inspected snapshot has a group: those that this controller creates belong to none.
+// the driver sends no creation time, it is the current time. Only an inspected snapshot has a group: those that this controller creates belong to none.
 func taken(object *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot, inspected bool) map[string]any {
 	status := map[string]any{
 		"snapshotHandle": snapshot.GetSnapshotId(),

@@ -133,7 +133,9 @@ func keysOf(node *storagev1.CSINode, driver string) (keys []string, registered b
 // if the request has none. selectedNode is "" for immediate binding. The result is
 // shared: the caller must not modify it. The error is ErrNodeGone if another node
 // has to be selected; after any other error the caller retries.
-func (t *Tracker) Requirement(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, selectedNode string) (*csi.TopologyRequirement, error) {
+func (t *Tracker) Requirement(
+	pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, selectedNode string,
+) (*csi.TopologyRequirement, error) {
 	if t.options.Off {
 		return nil, nil
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// entry says what becomes of some upstream flags.
+// entry describes the treatment of some upstream flags.
 type entry struct {
 	flags []string
 	// target is the own flag that is set, through convert where the values
@@ -51,7 +51,7 @@ func entries() []entry {
 	return slices.Concat(renamed(), ofOneController(), ofSeveralControllers(), ignored())
 }
 
-// renamed are settings that Holdfast has under a name of its own.
+// renamed are settings that Holdfast has under another name.
 func renamed() []entry {
 	return []entry{
 		{flags: []string{"http-endpoint"}, target: "metrics-address"},
@@ -113,22 +113,22 @@ func ignored() []entry {
 		{flags: []string{"kube-api-qps", "kube-api-burst"}, why: unlimited, prefixes: []string{provisioner, attacher, resizer, snapshotter, monitor}},
 		{flags: []string{"kube-api-capacity-qps", "kube-api-capacity-burst"}, why: unlimited, prefixes: []string{provisioner}},
 		{flags: []string{"feature-gates"}, silent: []string{"", "Topology=true"}, prefixes: []string{provisioner, attacher, resizer, snapshotter},
-			why: "there are no gates: what the driver and the cluster can do is asked of them"},
+			why: "gates do not exist: the driver and the cluster report their capabilities"},
 		{flags: []string{"metrics-path"}, silent: []string{"/metrics"}, why: "metrics are at /metrics"},
 		{flags: []string{"automaxprocs"}, boolean: true, silent: []string{"true"}, why: "the Go runtime itself follows the container's CPU limit"},
 		{flags: []string{"enable-pprof"}, boolean: true, silent: []string{"false"}, why: "profiles are not served", prefixes: []string{provisioner}},
 		{flags: []string{"resync"}, why: noResync, prefixes: []string{attacher, monitor}},
 		{flags: []string{"resync-period"}, why: noResync, prefixes: []string{resizer, snapshotter}},
 		{flags: []string{"cloning-protection-threads", "capacity-threads"}, why: "see --worker-threads", prefixes: []string{provisioner}},
-		{flags: []string{"snapshot-orphan-sweep-interval"}, why: "finalizers of sources are derived from what is being restored, not swept", prefixes: []string{provisioner}},
-		{flags: []string{"node-deployment-base-delay", "node-deployment-max-delay"}, why: "the nodes' turns follow from the claim, not from delays", prefixes: []string{provisioner}},
+		{flags: []string{"snapshot-orphan-sweep-interval"}, why: "finalizers of sources follow from the restores in progress, not from sweeps", prefixes: []string{provisioner}},
+		{flags: []string{"node-deployment-base-delay", "node-deployment-max-delay"}, why: "the delay of each node follows from the claim", prefixes: []string{provisioner}},
 		{flags: []string{"max-grpc-log-length"}, why: "requests and answers of the driver are not logged", prefixes: []string{attacher}},
-		{flags: []string{"connection-timeout"}, why: "the driver is waited for as long as it takes", prefixes: []string{registrar}},
+		{flags: []string{"connection-timeout"}, why: "the process waits for the driver without a limit", prefixes: []string{registrar}},
 		{flags: []string{"mode"}, silent: []string{"registration"}, why: "registration is the only mode, and its state is part of /readyz", prefixes: []string{registrar}},
 		{flags: []string{"enable-node-watcher"}, boolean: true, silent: []string{"false"}, prefixes: []string{monitor},
-			why: "volume health is what the driver reports (KEP-1432); nodes that are down are Kubernetes' own to show"},
+			why: "the driver reports volume health (KEP-1432); Kubernetes itself shows nodes that are down"},
 		{flags: []string{"volume-list-add-interval", "node-list-add-interval"}, why: "volumes are followed as they change", prefixes: []string{monitor}},
-		{flags: []string{"enable-distributed-snapshotting"}, boolean: true, silent: []string{"false"}, why: "it is the snapshot-controller's, which stays a process of its own; here see --node-deployment"},
+		{flags: []string{"enable-distributed-snapshotting"}, boolean: true, silent: []string{"false"}, why: "it is the snapshot-controller's, which stays a separate process; see --node-deployment"},
 		{flags: []string{"retry-crd-interval-max"}, why: "kinds that the cluster lacks are looked for once a minute"},
 		{flags: []string{"logtostderr", "alsologtostderr", "one_output", "skip_headers", "skip_log_headers", "add_dir_header"}, boolean: true, silent: []string{"true", "false"}, why: oldKlog},
 		{flags: []string{"log_dir", "log_file", "log_file_max_size", "log_backtrace_at", "log-flush-frequency", "stderrthreshold", "vmodule"}, why: oldKlog},

@@ -39,7 +39,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 }
 
-// register tolerates what is registered already: the queues of a process share
+// register tolerates metrics that are registered already: the queues of a process share
 // their metrics and differ by the label.
 func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) C {
 	var exists prometheus.AlreadyRegisteredError

@@ -38,7 +38,9 @@ type Controller[T cluster.Object] struct {
 }
 
 // New returns a controller. Nothing is written or called before Run.
-func New[T cluster.Object](env *cluster.Env, t Traits, kind Kind[T], store *cluster.Store[T], api cluster.Client[T], o Options) *Controller[T] {
+func New[T cluster.Object](
+	env *cluster.Env, t Traits, kind Kind[T], store *cluster.Store[T], api cluster.Client[T], o Options,
+) *Controller[T] {
 	if o.Poll == (Poll{}) {
 		o.Poll = DefaultPoll()
 	}
@@ -92,7 +94,7 @@ func (c *Controller[T]) sync(ctx context.Context, name string) (time.Duration, e
 		return 0, nil
 	}
 	v := c.kind.View(object)
-	if !c.ours(v) {
+	if !c.forDriver(v) {
 		return 0, nil
 	}
 	switch c.owner.Of(object, v.Volumes) {
@@ -121,14 +123,14 @@ func (c *Controller[T]) outcome(done, needed Step, object T, err error) (time.Du
 	return Outcome(err, Soon)
 }
 
-// ours reports whether a content is this driver's. A class of the same name that
+// forDriver reports whether a content is for this driver. A class of the same name that
 // is another driver's contradicts the content.
-func (c *Controller[T]) ours(v View) bool {
+func (c *Controller[T]) forDriver(v View) bool {
 	if v.Driver != c.env.Driver || !v.Static && len(v.Volumes) == 0 {
 		return false
 	}
 	if v.Class == nil || c.marked(v) || v.Handle != "" {
-		return true // this driver was asked for it, whatever became of the class
+		return true // this driver may have received the request, also if the class has changed
 	}
 	driver, _, found := c.kind.Class(*v.Class)
 	return !found || driver == c.env.Driver
@@ -203,11 +205,11 @@ func (c *Controller[T]) adopt(ctx context.Context, object T, v View) (time.Durat
 	case v.Desired == "":
 		return c.options.Poll.Max, nil // the PersistentVolumes of its volumes may come
 	}
-	here, err := c.kind.Here(ctx, object, c.classOf(object))
+	found, err := c.kind.Has(ctx, object, c.classOf(object))
 	if err != nil {
 		return 0, fmt.Errorf("%s %s: %w", c.Kind, object.GetName(), err)
 	}
-	if !here {
+	if !found {
 		return c.options.Poll.Max, nil
 	}
 	_, err = c.writer.Claim(ctx, object, c.owner)

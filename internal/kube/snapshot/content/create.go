@@ -66,7 +66,9 @@ func (c *Controller[T]) create(ctx context.Context, object T) (T, error) {
 	return c.writer.Unmark(ctx, object)
 }
 
-func (c *Controller[T]) callCreate(ctx context.Context, object T, request Request, secrets map[string]string) (map[string]any, error) {
+func (c *Controller[T]) callCreate(
+	ctx context.Context, object T, request Request, secrets map[string]string,
+) (map[string]any, error) {
 	bounded, cancel := c.env.Call(ctx)
 	defer cancel()
 	return c.kind.Create(bounded, object, request, secrets)

@@ -6,7 +6,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 )
 
-// Step is what a content needs next.
+// Step is the next step for a content.
 type Step string
 
 // The steps of a content.

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// View is what the controller reads of a content of either kind.
+// View has the fields of a content of either kind that the controller reads.
 type View struct {
 	Meta metav1.ObjectMeta
 	Spec any
@@ -83,7 +83,7 @@ type Kind[T cluster.Object] interface {
 	// Inspect returns the status to merge of a snapshot that exists; nil if the driver
 	// cannot report it. class parses the content's class.
 	Inspect(ctx context.Context, object T, class func() (claim.SnapshotClass, error)) (status map[string]any, err error)
-	// Here reports whether this node's driver has the snapshot.
-	Here(ctx context.Context, object T, class func() (claim.SnapshotClass, error)) (bool, error)
+	// Has reports whether this node's driver has the snapshot.
+	Has(ctx context.Context, object T, class func() (claim.SnapshotClass, error)) (bool, error)
 	Delete(ctx context.Context, object T, secrets map[string]string) error
 }

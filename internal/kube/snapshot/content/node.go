@@ -43,13 +43,13 @@ func label(object metav1.Object, node string) cluster.Op {
 }
 
 // Orphan removes the finalizer of a content that has no owner and needs no
-// driver, when it is this node's turn. Before that it returns the time until the turn.
+// driver, when this node may. Before that it returns the time until then.
 func (w *Writer[T]) Orphan(ctx context.Context, object T, owner *Owner) (time.Duration, error) {
 	if cluster.RemoveFinalizers(object, w.Keys.Finalizer) == nil {
 		return 0, nil
 	}
-	if left := time.Until(owner.orphanDue(object)); left > 0 {
-		return left, nil
+	if wait := time.Until(owner.orphanDue(object)); wait > 0 {
+		return wait, nil
 	}
 	return 0, w.Release(ctx, object)
 }

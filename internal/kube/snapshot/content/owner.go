@@ -15,8 +15,8 @@ import (
 type Ownership int
 
 const (
-	// Here: this process acts on it.
-	Here Ownership = iota
+	// Own: this process acts on it.
+	Own Ownership = iota
 	// Elsewhere: another node's process acts on it.
 	Elsewhere
 	// Unknown: its volume has no PersistentVolume (yet), and it lacks
@@ -49,11 +49,11 @@ func NewOwner(env *cluster.Env) *Owner {
 // as on the contents of groups and of their members, the volumes decide.
 func (o *Owner) Of(object metav1.Object, volumeHandles []string) Ownership {
 	if o.scope.Central() {
-		return Here
+		return Own
 	}
 	if node, labelled := object.GetLabels()[claim.ManagedByLabel]; labelled {
 		if node == o.scope.Node {
-			return Here
+			return Own
 		}
 		return Elsewhere
 	}
@@ -75,13 +75,13 @@ func (o *Owner) ofVolumes(handles []string) Ownership {
 		if len(found) == 0 {
 			return Unknown
 		}
-		here := o.scope.OwnsVolume(found[0])
+		own := o.scope.OwnsVolume(found[0])
 		switch {
-		case ownership == Unknown && here:
-			ownership = Here
+		case ownership == Unknown && own:
+			ownership = Own
 		case ownership == Unknown:
 			return Elsewhere
-		case !here:
+		case !own:
 			ownership = Spread
 		}
 	}

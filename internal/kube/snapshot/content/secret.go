@@ -14,7 +14,9 @@ import (
 
 // Secret reads the values for the calls that create; none if the content names
 // no secret.
-func Secret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
+func Secret(
+	ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, annotations map[string]string,
+) (map[string]string, error) {
 	reference, err := keys.Secret(annotations)
 	if err != nil {
 		return nil, err
@@ -26,7 +28,9 @@ func Secret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, anno
 // secret delays the deletion, unless the content has
 // claim.DeleteWithoutSecretAnnotation: a driver that is called without its credentials
 // may answer that the snapshot does not exist.
-func DeletionSecret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
+func DeletionSecret(
+	ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, annotations map[string]string,
+) (map[string]string, error) {
 	values, err := Secret(ctx, env, keys, annotations)
 	if err == nil || !apierrors.IsNotFound(err) {
 		return values, err
@@ -39,9 +43,9 @@ func DeletionSecret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKe
 
 // InspectSecret reads the values for the calls that ask about a snapshot: those of
 // the class' own secret, or those for creating if it names none.
-func InspectSecret(ctx context.Context, env *cluster.Env, look *corev1.SecretReference, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
-	if look != nil {
-		return env.Secret(ctx, look)
+func InspectSecret(ctx context.Context, env *cluster.Env, inspect *corev1.SecretReference, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
+	if inspect != nil {
+		return env.Secret(ctx, inspect)
 	}
 	return Secret(ctx, env, keys, annotations)
 }

@@ -30,7 +30,7 @@ func unchangedBy(object cluster.Object, status map[string]any) bool {
 	return true
 }
 
-// reread is a value as it comes back from the API server.
+// reread converts a value as the API server does.
 func reread(value, into any) error {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -42,7 +42,9 @@ func (s *Suite[T]) Start(t *testing.T, driver *csidriver.Driver, objects ...runt
 }
 
 // StartOn runs the controller of one node on its own.
-func (s *Suite[T]) StartOn(t *testing.T, node string, driver *csidriver.Driver, objects ...runtime.Object) *Fixture[T] {
+func (s *Suite[T]) StartOn(
+	t *testing.T, node string, driver *csidriver.Driver, objects ...runtime.Object,
+) *Fixture[T] {
 	t.Helper()
 	return s.StartAfter(t, func(f *Fixture[T]) {
 		f.Env.Scope = cluster.Scope{Node: node, Segments: map[string]string{"node": node}}
