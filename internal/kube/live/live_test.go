@@ -185,16 +185,3 @@ func TestMoving_failsBeyondItsLimit(t *testing.T) {
 		}
 	}
 }
-
-type synced bool
-
-func (s synced) Synced() bool { return bool(s) }
-
-func TestCaches_areReadyWhenFilled(t *testing.T) {
-	if _, err := Caches(synced(true)).Describe(); err != nil {
-		t.Error(err)
-	}
-	if _, err := Caches(synced(false)).Describe(); err == nil {
-		t.Error("empty caches are ready")
-	}
-}

@@ -2,7 +2,6 @@ package live
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,16 +77,6 @@ func Moving(queues interface {
 			return fmt.Errorf("no worker of queue %s has finished a key for %v", name, round(since))
 		}
 		return nil
-	}}
-}
-
-// Caches is the fact of the informers: ready once they have synced.
-func Caches(set interface{ Synced() bool }) Fact {
-	return Fact{Name: "caches", Describe: func() (string, error) {
-		if !set.Synced() {
-			return "", errors.New("not filled yet from the API server")
-		}
-		return "filled", nil
 	}}
 }
 
