@@ -81,10 +81,7 @@ type description struct {
 }
 
 func (d description) write(ctx context.Context) error {
-	facts := d.common()
-	facts = append(facts, d.columns()...)
-	facts = append(facts, factsOf(d.object)...)
-	facts = append(facts, d.usage(ctx)...)
+	facts := slices.Concat(d.common(), d.columns(), factsOf(d.object), d.usage(ctx))
 	if err := aligned(d.out, "", facts); err != nil {
 		return err
 	}
@@ -170,18 +167,14 @@ func sentence(header string) string {
 	text := strings.Join(words, " ")
 	for _, pair := range [][2]string{
 		{"Storageclass", "StorageClass"}, {"Volumeattributesclass", "VolumeAttributesClass"}, {"Volumemode", "Volume Mode"},
-		{"Reclaimpolicy", "Reclaim Policy"}, {"Volumebindingmode", "Volume Binding Mode"},
-		{"Allowvolumeexpansion", "Allow Volume Expansion"},
-		{"Readytouse", "Ready To Use"}, {"Sourcepvc", "Source PVC"}, {"Sourcesnapshotcontent", "Source Content"},
-		{"Restoresize", "Restore Size"},
-		{"Snapshotclass", "Snapshot Class"}, {"Snapshotcontent", "Snapshot Content"}, {"Creationtime", "Taken"},
-		{"Deletionpolicy", "Deletion Policy"},
-		{"Volumesnapshotnamespace", "Snapshot Namespace"}, {"Volumesnapshotclass", "Snapshot Class"},
-		{"Volumesnapshot", "Snapshot"},
-		{"Attachrequired", "Attach Required"}, {"Podinfoonmount", "Pod Info On Mount"},
-		{"Storagecapacity", "Storage Capacity"},
+		{"Reclaimpolicy", "Reclaim Policy"}, {"Volumebindingmode", "Volume Binding Mode"}, {"Pv", "PV"},
+		{"Allowvolumeexpansion", "Allow Volume Expansion"}, {"Readytouse", "Ready To Use"}, {"Sourcepvc", "Source PVC"},
+		{"Sourcesnapshotcontent", "Source Content"}, {"Restoresize", "Restore Size"}, {"Creationtime", "Taken"},
+		{"Snapshotclass", "Snapshot Class"}, {"Snapshotcontent", "Snapshot Content"}, {"Drivername", "Driver"},
+		{"Deletionpolicy", "Deletion Policy"}, {"Volumesnapshotnamespace", "Snapshot Namespace"},
+		{"Volumesnapshotclass", "Snapshot Class"}, {"Volumesnapshot", "Snapshot"}, {"Attachrequired", "Attach Required"},
+		{"Podinfoonmount", "Pod Info On Mount"}, {"Storagecapacity", "Storage Capacity"},
 		{"Tokenrequests", "Token Requests"}, {"Requiresrepublish", "Requires Republish"},
-		{"Drivername", "Driver"}, {"Pv", "PV"},
 	} {
 		if text == pair[0] {
 			return pair[1]

@@ -53,8 +53,7 @@ func newExportCommand() *cobra.Command {
 	flags.StringVarP(&f.output, "output-file", "o", "-", "`FILE` to write, - for standard output")
 	flags.StringVar(&f.options.NodeName, "node-name", "",
 		"`NAME` of the cluster's node that this machine becomes: without it, volumes on this machine are not exported")
-	flags.BoolVar(&f.options.Classes, "classes", false,
-		"export the CSIDriver objects and classes that the volumes name, too")
+	flags.BoolVar(&f.options.Classes, "classes", false, "export the volumes' CSIDriver objects and classes, too")
 	flags.BoolVar(&f.options.Snapshots, "snapshots", false, "export the claims' snapshots, too")
 	f.host.completeFlags(command)
 	command.ValidArgsFunction = f.host.completeNamed("pvc")

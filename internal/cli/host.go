@@ -54,8 +54,7 @@ func newHostCommand(version string) *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&c.group, "socket-group", "", "`GROUP` whose members may do everything, next to root")
 	flags.StringVar(&c.readGroup, "socket-read-group", "", "`GROUP` whose members may read")
-	flags.StringVar(&c.secretsKey, "secrets-key", "",
-		"`FILE` with the 32 bytes that Secrets are encrypted with (default: ROOT/secrets.key, which is made)")
+	flags.StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the 32-byte Secret key (default: ROOT/secrets.key)")
 	flags.StringVar(&c.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	c.inline.bind(flags)

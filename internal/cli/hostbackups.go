@@ -91,15 +91,9 @@ What happened after the backup is not known then: a pod that was made since is
 ended, and a volume that was made since stays in its storage without a claim.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, names []string) error {
-			root, err := c.stopped(command)
-			if err != nil {
-				return err
-			}
-			replaced, err := store.Restore(root, names[0], store.Options{SecretsKey: c.secretsKey}, time.Now())
-			if err != nil {
-				return err
-			}
-			return printReplaced(command.OutOrStdout(), replaced)
+			return c.replaceStore(command, func(root string) (*store.Replaced, error) {
+				return store.Restore(root, names[0], store.Options{SecretsKey: c.secretsKey}, time.Now())
+			})
 		},
 	}
 	c.bindSecretsKey(command)
@@ -119,15 +113,9 @@ gives a claim that is applied again a new volume. The volumes stay in their
 storage.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error {
-			root, err := c.stopped(command)
-			if err != nil {
-				return err
-			}
-			replaced, err := store.Reset(root, store.Options{}, time.Now())
-			if err != nil {
-				return err
-			}
-			return printReplaced(command.OutOrStdout(), replaced)
+			return c.replaceStore(command, func(root string) (*store.Replaced, error) {
+				return store.Reset(root, store.Options{}, time.Now())
+			})
 		},
 	}
 }
@@ -145,6 +133,19 @@ func (c *hostConfig) stopped(command *cobra.Command) (string, error) {
 		return "", errors.New("a host runs in " + root + ": stop it first")
 	}
 	return root, nil
+}
+
+// replaceStore replaces the store of a host that does not run.
+func (c *hostConfig) replaceStore(command *cobra.Command, replace func(root string) (*store.Replaced, error)) error {
+	root, err := c.stopped(command)
+	if err != nil {
+		return err
+	}
+	replaced, err := replace(root)
+	if err != nil {
+		return err
+	}
+	return printReplaced(command.OutOrStdout(), replaced)
 }
 
 func printReplaced(out io.Writer, replaced *store.Replaced) error {

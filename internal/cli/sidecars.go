@@ -56,18 +56,13 @@ func newSidecarsCommand(version string) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.address, "csi-address", "/run/csi/socket", "the driver's `SOCKET`")
-	flags.BoolVar(&f.nodeDeployment, "node-deployment", false,
-		"act for the volumes of this node only; each node has its own process then")
-	flags.StringVar(&f.registrationDir, "registration-dir", "",
-		"`DIRECTORY` in which to register the driver with the kubelet (default: do not)")
+	flags.BoolVar(&f.nodeDeployment, "node-deployment", false, "act for this node's volumes only; one process per node")
+	flags.StringVar(&f.registrationDir, "registration-dir", "", "the kubelet's registration `DIRECTORY` (default: none)")
 	flags.StringVar(&f.registrationPath, "kubelet-registration-path", "",
 		"`PATH` of the driver's socket as the kubelet sees it (default: that of --csi-address)")
-	flags.StringVar(&f.metricsAddress, "metrics-address", "",
-		"`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
-	flags.StringVar(&f.driverAddress, "driver-health-address", "",
-		"`[HOST]:PORT` whose /healthz is the driver's own, for the liveness probe of its container (default: none)")
-	flags.DurationVar(&f.probeTimeout, "probe-timeout", live.DefaultProbeTimeout,
-		"how long the driver may take to answer that it is ready")
+	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` of metrics and health (default: none)")
+	flags.StringVar(&f.driverAddress, "driver-health-address", "", "`[HOST]:PORT` of the driver's health (default: none)")
+	flags.DurationVar(&f.probeTimeout, "probe-timeout", live.DefaultProbeTimeout, "time limit of the driver's Probe")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.kube.bind(flags)

@@ -56,8 +56,7 @@ func changesOf(kind string) changes {
 	case "PersistentVolume":
 		return changes{
 			"spec": free, "spec.csi": fixed, "spec.csi.controllerExpandSecretRef": once, "spec.volumeMode": fixed,
-			"spec.nodeAffinity":              once,
-			"spec.volumeAttributesClassName": asked, "spec.claimRef": once,
+			"spec.nodeAffinity": once, "spec.volumeAttributesClassName": asked, "spec.claimRef": once,
 		}
 	case "PersistentVolumeClaim":
 		return changes{"spec.resources.requests.storage": asked, "spec.volumeAttributesClassName": asked,

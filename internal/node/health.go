@@ -65,9 +65,7 @@ func (e *Engine) VolumeHealth(
 	}
 	key := "health " + volumeID + " " + volumePath
 	found, err := concurrency.RunResult(ctx, e.calls, "health of volume "+volumeID, []string{key},
-		func(ctx context.Context) ([]backend.HealthProblem, error) {
-			return e.examine(ctx, volumeID, paths)
-		})
+		func(ctx context.Context) ([]backend.HealthProblem, error) { return e.examine(ctx, volumeID, paths) })
 	if errors.Is(err, context.DeadlineExceeded) {
 		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemFailed,
 			Message: "the filesystem or its device does not answer"}}, nil

@@ -47,8 +47,8 @@ func (w *walk) claimNamed(namespace, name string, pod *corev1.Pod) {
 	case corev1.ClaimBound:
 		w.bound(pvc, pod)
 	case corev1.ClaimLost:
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is lost: its volume %s no longer exists", name,
-			pvc.Spec.VolumeName), Evidence: []string{evidence(claims, namespace, name, "status.phase")},
+		what := fmt.Sprintf("the claim %s is lost: its volume %s no longer exists", name, pvc.Spec.VolumeName)
+		w.add(cause, Finding{What: what, Evidence: []string{evidence(claims, namespace, name, "status.phase")},
 			Do: "Restore the data into a new claim, or create a PersistentVolume of that name again for the same storage, with a claimRef to this claim."})
 	default:
 		w.pending(pvc, pod)

@@ -27,7 +27,7 @@ func (g *Guard) CreateGroup(ctx context.Context, spec backend.GroupSnapshotSpec)
 		return backend.GroupSnapshot{}, err
 	}
 	defer unlock()
-	group, err := g.findOrCutGroup(ctx, grouper, spec)
+	group, err := g.findOrCreateGroup(ctx, grouper, spec)
 	if err != nil {
 		return backend.GroupSnapshot{}, fmt.Errorf("create group snapshot %q: %w", spec.Name, err)
 	}
@@ -46,7 +46,7 @@ func checkGroup(grouper backend.GroupSnapshotter, spec backend.GroupSnapshotSpec
 	return grouper.CheckGroupParameters(spec.Parameters)
 }
 
-func (g *Guard) findOrCutGroup(
+func (g *Guard) findOrCreateGroup(
 	ctx context.Context, grouper backend.GroupSnapshotter, spec backend.GroupSnapshotSpec,
 ) (backend.GroupSnapshot, error) {
 	existing, err := grouper.GroupByName(ctx, spec.Name)

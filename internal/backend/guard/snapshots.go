@@ -24,7 +24,7 @@ func (g *Guard) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (
 		return backend.Snapshot{}, err
 	}
 	defer unlock()
-	snapshot, err := g.findOrCut(ctx, snapshotter, spec)
+	snapshot, err := g.findOrCreateSnapshot(ctx, snapshotter, spec)
 	if err != nil {
 		return backend.Snapshot{}, fmt.Errorf("create snapshot %q: %w", spec.Name, err)
 	}
@@ -41,7 +41,7 @@ func checkSnapshot(snapshotter backend.Snapshotter, spec backend.SnapshotSpec) e
 	return snapshotter.CheckSnapshotParameters(spec.Parameters)
 }
 
-func (g *Guard) findOrCut(
+func (g *Guard) findOrCreateSnapshot(
 	ctx context.Context, snapshotter backend.Snapshotter, spec backend.SnapshotSpec,
 ) (backend.Snapshot, error) {
 	existing, err := snapshotter.SnapshotByName(ctx, spec.Name)

@@ -112,9 +112,8 @@ func New(o Options) (*Server, error) {
 	log := o.Logger.With("component", "driver")
 	chain := &interceptor{log: log, metrics: measured, node: o.NodeID}
 	s := &Server{
-		log: log, endpoint: endpoint, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}),
-		identity: &identity{options: o}, options: o, chain: chain, drainTime: defaultDrainTime,
-		cancelTime: defaultCancelTime,
+		log: log, endpoint: endpoint, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}), options: o, chain: chain,
+		identity: &identity{options: o}, drainTime: defaultDrainTime, cancelTime: defaultCancelTime,
 	}
 	s.Register(s.grpc)
 	return s, nil

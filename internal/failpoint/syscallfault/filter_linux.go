@@ -81,8 +81,7 @@ func filter(architecture uint32) []unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
 	}
 	program := []unix.SockFilter{
-		load(offsetArchitecture), equal(architecture, 1, 0), end(unix.SECCOMP_RET_ALLOW),
-		load(offsetNumber),
+		load(offsetArchitecture), equal(architecture, 1, 0), end(unix.SECCOMP_RET_ALLOW), load(offsetNumber),
 	}
 	// Go's scheduler reads and writes the 8 bytes of an eventfd between two
 	// steps of a goroutine, when the test cannot run: these calls must not be trapped.

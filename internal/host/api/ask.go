@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -247,10 +248,7 @@ func (c *Client) Lease(ctx context.Context, what HoldRequest) (*Lease, error) {
 	})
 	if err != nil {
 		stop()
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return nil, err
+		return nil, cmp.Or(ctx.Err(), err)
 	}
 	lease := &Lease{body: answer.Body, stop: stop}
 	if err := json.NewDecoder(answer.Body).Decode(&lease.HoldAnswer); err != nil {

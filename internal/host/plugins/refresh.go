@@ -19,8 +19,7 @@ func (m *Manager) Refresh(ctx context.Context, name string) error {
 		return err
 	}
 	if node.ID != driver.Node.ID {
-		return fmt.Errorf("driver %s says now that this node is %q, and before %q: start it again", name,
-			node.ID, driver.Node.ID)
+		return fmt.Errorf("driver %s changed its node ID from %q to %q: start it again", name, driver.Node.ID, node.ID)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

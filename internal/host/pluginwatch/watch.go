@@ -286,13 +286,11 @@ func (w *Watcher) send(ctx context.Context, change Change) error {
 // scan adds the sockets of a directory and of those below. It adds the watch before
 // it reads: what appears in between is read or becomes an event. Adding a watch
 // that exists changes nothing (inotify_add_watch(2)).
-func (w *Watcher) scan(
-	ctx context.Context, directory string, found map[string]Identity, doubtful map[string]bool,
-) error {
-	if err := w.listen(directory); err != nil {
+func (w *Watcher) scan(ctx context.Context, path string, found map[string]Identity, doubtful map[string]bool) error {
+	if err := w.listen(path); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(directory)
+	entries, err := os.ReadDir(path)
 	if err != nil {
 		return err
 	}
@@ -300,13 +298,13 @@ func (w *Watcher) scan(
 		if strings.HasPrefix(entry.Name(), ".") {
 			continue
 		}
-		path := filepath.Join(directory, entry.Name())
+		below := filepath.Join(path, entry.Name())
 		w.unobserved = w.unobserved || entry.Type()&fs.ModeSymlink != 0
 		if !entry.IsDir() {
-			w.examine(ctx, path, found, doubtful)
+			w.examine(ctx, below, found, doubtful)
 			continue
 		}
-		if err := w.scan(ctx, path, found, doubtful); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := w.scan(ctx, below, found, doubtful); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

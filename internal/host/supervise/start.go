@@ -160,8 +160,7 @@ func (r *runner) adopt(ctx context.Context) {
 		}
 		found, err := adopt(one)
 		if err != nil {
-			r.supervisor.options.Logger.Error("a driver's process is not found again", "unit", r.name,
-				"pid", one.PID, "error", err)
+			r.supervisor.options.Logger.Error("cannot find a driver's process", "unit", r.name, "pid", one.PID, "error", err)
 			continue
 		}
 		if found == nil {
