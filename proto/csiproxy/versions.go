@@ -58,8 +58,8 @@ func alpha() older {
 func partition(
 	ctx context.Context, host api.Host, operations *compose.Operations, request proto.Message,
 ) (proto.Message, error) {
-	volumeID, err := operations.Partition(ctx, host,
-		request.(*v1.PartitionDiskRequest).GetDiskNumber()) //nolint:forcetypeassert // the rule is this method's
+	disk := request.(*v1.PartitionDiskRequest).GetDiskNumber() //nolint:forcetypeassert // the rule is this method's
+	volumeID, err := operations.Partition(ctx, host, disk)
 	return &v1.PartitionDiskResponse{VolumeId: volumeID}, err
 }
 

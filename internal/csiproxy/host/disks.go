@@ -174,7 +174,7 @@ func (d disks) isGone(ctx context.Context, path string) bool {
 
 // Rescan searches all buses for disks, then reads the size of each again.
 func (d disks) Rescan(ctx context.Context) error {
-	return d.rescans.do(ctx, d.rescan) //nolint:contextcheck // the rescan is shared, and outlives its first caller
+	return d.rescans.do(ctx, d.rescan) // the rescan is shared, and outlives its first caller
 }
 
 func (d disks) rescan() error {

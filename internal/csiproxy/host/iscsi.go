@@ -81,7 +81,7 @@ func (i iscsi) changePortal(
 		}
 		listed, err := i.hasPortal(ctx, portal)
 		if err == nil && listed != desired {
-			err = fmt.Errorf("Windows answered success for the change of target %s, but lists it: %t", portalKey(portal), listed)
+			err = fmt.Errorf("target %s: Windows answered success, but the portal is listed: %t", portalKey(portal), listed)
 		}
 		return err
 	}))

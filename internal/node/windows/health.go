@@ -110,7 +110,7 @@ func examineDisk(disk api.Disk, mounted bool) []backend.HealthProblem {
 func (e *Engine) examineVolume(ctx context.Context, volume string) []backend.HealthProblem {
 	found, err := e.host.Volumes.FileSystem(ctx, volume)
 	if err == nil && found == "" {
-		err = errors.New("Windows recognises no filesystem on it")
+		err = errors.New("it has no filesystem that Windows recognises")
 	}
 	if err == nil {
 		_, err = e.host.Volumes.Stats(ctx, volume)
