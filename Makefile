@@ -115,7 +115,7 @@ cross:
 
 # The node engine, the local backend and csi-sanity on Debian's own kernel with
 # every capability, in a virtual machine: growth of a mounted ext4 needs one that
-# root of a container lacks. About five minutes; no KVM needed.
+# root of a container lacks. About 30 minutes without KVM.
 .PHONY: test-vm
 test-vm: test-packages
 	$(ROOT) test/vm/install-packages
