@@ -181,7 +181,8 @@ func TestChanges_areCompletedAfterACrashInTheOther(t *testing.T) {
 				size := sizeOf(get(t, tx.Volumes(), "pvc-uid-data"))
 				return size.String() == "3Gi"
 			})
-			if size, class := d.driver.Size("id-pvc-uid-data"), d.driver.Modified("id-pvc-uid-data")["class"]; size != 3<<30 || class != "gold" {
+			const id = "id-pvc-uid-data"
+			if size, class := d.driver.Size(id), d.driver.Modified(id)["class"]; size != 3<<30 || class != "gold" {
 				t.Errorf("the driver's volume has %d bytes and class %q", size, class)
 			}
 		})

@@ -133,7 +133,7 @@ func (m *Manager) bindOrProvision(ctx context.Context, pvc *corev1.PersistentVol
 	return m.provision(ctx, pvc, class)
 }
 
-// awaitVolume returns what a claim waits for that no existing volume fits, nil if a volume
+// awaitVolume returns the wait of a claim that no existing volume fits, nil if a volume
 // may be created for it.
 func awaitVolume(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, delayed bool) error {
 	on := dependencies(isFree(className(pvc)))

@@ -73,7 +73,9 @@ func (m *faults) take(list *[]codes.Code) error {
 }
 
 func changing(rpc string) bool {
-	return slices.Contains([]string{"CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume", "ControllerModifyVolume"}, rpc)
+	return slices.Contains([]string{
+		"CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume", "ControllerModifyVolume",
+	}, rpc)
 }
 
 // machine is the model: the claims and snapshots that the user has created.
@@ -186,7 +188,8 @@ func (m *machine) restart(terms string) {
 	m.start(terms)
 }
 
-func (m *machine) mistreat() {
+// failCalls has the next calls of the driver fail, before or after their effect.
+func (m *machine) failCalls() {
 	code := func() codes.Code {
 		return rapid.SampledFrom([]codes.Code{
 			codes.OK, codes.Aborted, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.ResourceExhausted,
@@ -306,7 +309,8 @@ func (m *machine) isChanged(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) err
 		return err
 	}
 	handle, size := pv.Spec.CSI.VolumeHandle, sizeOf(pv)
-	if desired := pvc.Spec.Resources.Requests[corev1.ResourceStorage]; size.Cmp(desired) < 0 || m.driver.Size(handle) < size.Value() {
+	desired := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
+	if size.Cmp(desired) < 0 || m.driver.Size(handle) < size.Value() {
 		return fmt.Errorf("claim %s asks for %s, its volume is said to have %s and has %d bytes",
 			pvc.Name, desired.String(), size.String(), m.driver.Size(handle))
 	}
@@ -381,7 +385,10 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 			d.attributes(class, "d.example", map[string]string{"class": class})
 		}
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
-			switch m.pick("step", []string{"claim", "claim", "claim", "snapshot", "change", "change", "erase claim", "erase claim", "erase snapshot", "crash", "mistreat", "mistreat", "pause"}) {
+			switch m.pick("step", []string{
+				"claim", "claim", "claim", "snapshot", "change", "change", "erase claim", "erase claim", "erase snapshot",
+				"crash", "fail", "fail", "pause",
+			}) {
 			case "claim":
 				m.newClaim()
 			case "snapshot":
@@ -394,8 +401,8 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 				m.eraseOne(snapshotResource)
 			case "crash":
 				m.crash()
-			case "mistreat":
-				m.mistreat()
+			case "fail":
+				m.failCalls()
 			case "pause":
 				time.Sleep(time.Duration(rapid.IntRange(1, 30).Draw(rt, "ms")) * time.Millisecond)
 			}
@@ -412,8 +419,12 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 		if trouble.overlap != "" {
 			rt.Fatal(trouble.overlap)
 		}
-		if left := slices.Concat(m.keys(claimResource), m.keys(volumeResource), m.keys(snapshotResource), m.keys(contentResource)); len(left) > 0 {
-			rt.Fatalf("left: %v; events: %v", left, m.events())
+		var remaining []string
+		for _, resource := range []string{claimResource, volumeResource, snapshotResource, contentResource} {
+			remaining = append(remaining, m.keys(resource)...)
+		}
+		if len(remaining) > 0 {
+			rt.Fatalf("objects remain: %v; events: %v", remaining, m.events())
 		}
 	})
 }

@@ -107,7 +107,7 @@ func usesClaim(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) bool {
 	})
 }
 
-// AbandonAnnotation, "true", on an object that is being deleted gives up the calls whose
+// AbandonAnnotation on an object that is being deleted, "true", gives up the calls whose
 // outcome the driver does not report: on a claim, the creation of its volume; on a pod,
 // the calls that undo the use of its volumes; on a VolumeSnapshotContent, the creation
 // of its snapshot. It is for an administrator who has inspected the storage. Abandon

@@ -23,8 +23,8 @@ const (
 	reasonResizeSuccessful = "VolumeResizeSuccessful"
 )
 
-// histories are what the last attempts to change volumes taught, by claim UID. They
-// are lost with the process: then the driver is asked once more.
+// histories are the results of the last attempts to change volumes, by claim UID. They
+// are lost with the process: then the driver is called again.
 type histories struct{ memories[lifecycle.History] }
 
 func (h *histories) learn(pvc *corev1.PersistentVolumeClaim, history lifecycle.History) {

@@ -112,8 +112,7 @@ func (m *Manager) accept(
 	}
 	remove := &csi.DeleteVolumeRequest{VolumeId: handle, Secrets: request.GetSecrets()}
 	if err := driver.Client.DeleteVolume(ctx, remove); err != nil {
-		// Not final, whatever class the two errors have: only the intent leads to the
-		// volume.
+		// Not final, even if both errors are: only the intent leads to the volume.
 		return &uncertain{fmt.Errorf("%w, and it could not be deleted: %w", wrong, err)}
 	}
 	return &deletedError{wrong}
@@ -175,8 +174,7 @@ type rejectedError struct{ error }
 
 func (r *rejectedError) Unwrap() error { return r.error }
 
-// uncertain hides the kind of an error: whatever the driver's message, the outcome is
-// unknown.
+// uncertain hides the class of a driver's error, since the outcome is unknown.
 type uncertain struct{ about error }
 
 func (u *uncertain) Error() string { return u.about.Error() }
