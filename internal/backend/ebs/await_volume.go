@@ -18,13 +18,13 @@ var errHidden = errors.New("the volume is not found by its name")
 // awaitVolume waits until the volume that EC2 returned for a name is complete, or
 // until an older one certainly has the name.
 func (c *Controller) awaitVolume(
-	ctx context.Context, p plan, mine cloud.Volume, began time.Time,
+	ctx context.Context, p plan, created cloud.Volume, began time.Time,
 ) (cloud.Volume, error) {
 	var chosen cloud.Volume
-	_, err := c.cloud.WaitNamed(ctx, p.name, expectation(mine, began), func(volumes []cloud.Volume) (bool, error) {
-		i := slices.IndexFunc(volumes, func(v cloud.Volume) bool { return v.ID == mine.ID })
+	_, err := c.cloud.WaitNamed(ctx, p.name, expectation(created, began), func(volumes []cloud.Volume) (bool, error) {
+		i := slices.IndexFunc(volumes, func(v cloud.Volume) bool { return v.ID == created.ID })
 		if i >= 0 && len(living(volumes[i:i+1])) == 0 {
-			mine = volumes[i]
+			created = volumes[i]
 			return false, errEnded
 		}
 		// Until the lag has passed, a description may lack a new volume and may show a
@@ -38,18 +38,18 @@ func (c *Controller) awaitVolume(
 			return false, nil
 		}
 		chosen = live[0]
-		return complete(chosen) && (chosen.ID == mine.ID || sure), nil
+		return complete(chosen) && (chosen.ID == created.ID || sure), nil
 	})
 	if errors.Is(err, errHidden) {
-		chosen, err = c.awaitUnnamed(ctx, mine)
+		chosen, err = c.awaitUnnamed(ctx, created)
 	}
 	switch {
 	case errors.Is(err, errEnded):
-		return cloud.Volume{}, c.failed(ctx, p, mine)
+		return cloud.Volume{}, c.failed(ctx, p, created)
 	case err != nil:
-		return cloud.Volume{}, fmt.Errorf("wait for volume %s to be available: %w", mine.ID, err)
-	case chosen.ID != mine.ID:
-		return chosen, c.dismiss(ctx, mine, chosen)
+		return cloud.Volume{}, fmt.Errorf("wait for volume %s to be available: %w", created.ID, err)
+	case chosen.ID != created.ID:
+		return chosen, c.dismiss(ctx, created, chosen)
 	}
 	c.backoffs.forget(p.name)
 	return chosen, nil
@@ -72,8 +72,8 @@ func expectation(v cloud.Volume, began time.Time) cloud.Expect {
 
 // awaitUnnamed waits by its ID for a volume that a lookup by its name does not find: its
 // tag was removed, or the volume was deleted.
-func (c *Controller) awaitUnnamed(ctx context.Context, mine cloud.Volume) (cloud.Volume, error) {
-	return c.cloud.WaitVolume(ctx, mine.ID, cloud.Expect{Kind: "create", Since: longAgo(time.Now())},
+func (c *Controller) awaitUnnamed(ctx context.Context, created cloud.Volume) (cloud.Volume, error) {
+	return c.cloud.WaitVolume(ctx, created.ID, cloud.Expect{Kind: "create", Since: longAgo(time.Now())},
 		func(v cloud.Volume, found bool) (bool, error) {
 			if !found || len(living([]cloud.Volume{v})) == 0 {
 				return false, errEnded
@@ -106,20 +106,20 @@ func (c *Controller) failed(ctx context.Context, p plan, v cloud.Volume) error {
 // dismiss deletes a volume if an older one has its name, unless a call may have returned
 // the younger or an instance uses it. If the deletion fails, the creation fails, because
 // otherwise the volume would leak.
-func (c *Controller) dismiss(ctx context.Context, mine, older cloud.Volume) error {
-	unreturned := mine.State == cloud.VolumeCreating || mine.Created.Sub(older.Created) > olderBy
-	if !unreturned || len(mine.Attachments) > 0 {
+func (c *Controller) dismiss(ctx context.Context, created, older cloud.Volume) error {
+	unreturned := created.State == cloud.VolumeCreating || created.Created.Sub(older.Created) > olderBy
+	if !unreturned || len(created.Attachments) > 0 {
 		c.log.WarnContext(ctx, "two volumes have one name; the older one is used and the younger is kept",
-			"older", older.ID, "younger", mine.ID)
+			"older", older.ID, "younger", created.ID)
 		return nil
 	}
-	c.log.InfoContext(ctx, "delete the younger of two volumes with one name", "older", older.ID, "younger", mine.ID)
-	err := c.cloud.DeleteVolume(ctx, mine.ID)
+	c.log.InfoContext(ctx, "delete the younger of two volumes with one name", "older", older.ID, "younger", created.ID)
+	err := c.cloud.DeleteVolume(ctx, created.ID)
 	switch {
 	case err == nil || errors.Is(err, backend.ErrNotFound):
 		return nil
 	case errors.Is(err, backend.ErrInUse): // attached since the lookup
 		return nil
 	}
-	return fmt.Errorf("delete volume %s, the younger one of the name of %s: %w", mine.ID, older.ID, err)
+	return fmt.Errorf("delete volume %s, the younger one of the name of %s: %w", created.ID, older.ID, err)
 }

@@ -30,9 +30,9 @@ type backoff struct {
 // check is ErrUnavailable, with the reason, while repeats for a name back off.
 func (s *backoffs) check(name string) error {
 	last, ok := s.names.Get(name)
-	if left := time.Until(last.until); ok && left > 0 {
+	if wait := time.Until(last.until); ok && wait > 0 {
 		return fmt.Errorf("%w: the next attempt is in %s, as the last one failed: %w",
-			backend.ErrUnavailable, left.Round(time.Second), last.reason)
+			backend.ErrUnavailable, wait.Round(time.Second), last.reason)
 	}
 	return nil
 }

@@ -148,14 +148,14 @@ func (c *Controller) awaitDetached(ctx context.Context, id string) error {
 	_, err := c.cloud.WaitVolume(ctx, id, cloud.Expect{Kind: "detach", Since: longAgo(time.Now())},
 		func(v cloud.Volume, found bool) (bool, error) {
 			instances = nil
-			leaving := true
+			detaching := true
 			for _, a := range v.Attachments {
 				if a.State != cloud.Detached {
 					instances = append(instances, a.InstanceID+" ("+a.State+")")
-					leaving = leaving && a.State == cloud.Detaching
+					detaching = detaching && a.State == cloud.Detaching
 				}
 			}
-			if len(instances) > 0 && !leaving {
+			if len(instances) > 0 && !detaching {
 				return false, inUse()
 			}
 			return !found || len(instances) == 0, nil

@@ -176,15 +176,15 @@ func (r *run) start(
 // the volume if that does not end.
 func (r *run) awaitOther(ctx context.Context, volume cloud.Volume, other cloud.Attachment) (cloud.Volume, error) {
 	their := pair{volume.ID, other.InstanceID}
-	leaving := func(a *cloud.Attachment) bool {
+	isDetaching := func(a *cloud.Attachment) bool {
 		return a != nil && r.m.recall(their).state(a, time.Now(), r.m.options) == detaching
 	}
-	if !leaving(&other) || time.Since(r.began) >= r.m.options.Stuck {
+	if !isDetaching(&other) || time.Since(r.began) >= r.m.options.Stuck {
 		return volume, r.elsewhere(other)
 	}
 	r.setPhase("volume %s is being detached from instance %s", volume.ID, other.InstanceID)
 	return r.wait(ctx, cloud.Expect{Kind: "detach"}, func(v cloud.Volume, _ state, _ *cloud.Attachment) bool {
-		return !leaving(find(v, other.InstanceID)) || time.Since(r.began) >= r.m.options.Stuck
+		return !isDetaching(find(v, other.InstanceID)) || time.Since(r.began) >= r.m.options.Stuck
 	})
 }
 

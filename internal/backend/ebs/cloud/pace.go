@@ -23,17 +23,17 @@ import (
 //     the rate that was too high, as in TCP CUBIC (RFC 9438).
 //   - The call that has waited longest is sent first; a throttled call keeps its number.
 const (
-	tries        = 5               // calls beyond the usual bucket that probe
-	trust        = 100             // calls beyond it, after these succeeded
-	trustMore    = 4               // factor by which the calls beyond it grow, after that
-	slightly     = 0.92            // factor of the rate after a throttled call
-	much         = 0.7             // factor if the rate was lowered recently
-	recently     = 5 * time.Second // the time that counts as recently
-	firstReturn  = 20 * time.Second
-	laterReturn  = 60 * time.Second // until the rate is again the one that was too high
-	lowestRate   = 0.1              // calls per second
-	goodputSpan  = 30 * time.Second
-	unpacedAfter = 10 * time.Minute // without a throttled call
+	firstProbes   = 5               // calls beyond the usual bucket that probe
+	laterProbes   = 100             // calls beyond it, after these succeeded
+	probeGrowth   = 4               // factor by which the calls beyond it grow, after that
+	decrease      = 0.92            // factor of the rate after a throttled call
+	largeDecrease = 0.7             // factor if the rate was lowered recently
+	recently      = 5 * time.Second // the time that counts as recently
+	firstReturn   = 20 * time.Second
+	laterReturn   = 60 * time.Second // until the rate is again the one that was too high
+	lowestRate    = 0.1              // calls per second
+	goodputSpan   = 30 * time.Second
+	unpacedAfter  = 10 * time.Minute // without a throttled call
 )
 
 // bucket is EC2's default for an action: burst, and refill per second.

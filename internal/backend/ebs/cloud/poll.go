@@ -21,8 +21,8 @@ func (w *watch[V]) nextPoll() (at time.Time, ok bool) {
 	near, far, nears, fars := at, at, 0, 0
 	for _, one := range w.waits {
 		switch later := one.due.Sub(at); {
-		case one.poll != nil || later > togetherIfMany:
-		case later <= together:
+		case one.poll != nil || later > shareManyWithin:
+		case later <= shareWithin:
 			near, nears = latest(near, one.due), nears+1
 		default:
 			far, fars = latest(far, one.due), fars+1

@@ -29,9 +29,9 @@ func (a *pace) lacking() float64 {
 	if a.paced {
 		return (1 - a.tokens) / a.current()
 	}
-	beyond := float64(tries)
+	beyond := float64(firstProbes)
 	if a.proven > 0 {
-		beyond = max(trust, trustMore*a.proven)
+		beyond = max(laterProbes, probeGrowth*a.proven)
 	}
 	return (1 - a.usual - beyond) / a.seed.rate
 }
@@ -92,7 +92,7 @@ func (a *pace) slow(sent, now time.Time) {
 		a.paced, a.back = true, firstReturn
 		a.top = max(a.seed.rate, (a.goodput(now)-a.seed.burst)/goodputSpan.Seconds())
 		a.success = nil
-		a.lower(slightly, now)
+		a.lower(decrease, now)
 		return
 	}
 	a.tokens = min(a.tokens, 0)
@@ -102,7 +102,7 @@ func (a *pace) slow(sent, now time.Time) {
 	since := now.Sub(a.lowered)
 	if since < recently {
 		a.top = a.current()
-		a.lower(much, now)
+		a.lower(largeDecrease, now)
 		return
 	}
 	top := a.current()
@@ -110,7 +110,7 @@ func (a *pace) slow(sent, now time.Time) {
 		top = min(top, float64(a.passed)/since.Seconds())
 	}
 	a.top, a.back = top, laterReturn
-	a.lower(slightly, now)
+	a.lower(decrease, now)
 }
 
 func (a *pace) lower(factor float64, now time.Time) {

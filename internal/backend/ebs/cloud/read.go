@@ -160,13 +160,13 @@ func find[V any](ctx context.Context, c *Client, q question[V], id string) (V, e
 
 // lookupError converts the error of a batcher to an Error.
 func lookupError(err error, action, resource string) error {
-	var ours *Error
+	var known *Error
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, concurrency.ErrClosed):
 		return &Error{Action: action, resource: resource, Message: errClosed.Error(), sentinel: backend.ErrUnavailable}
-	case errors.As(err, &ours):
+	case errors.As(err, &known):
 		return err
 	}
 	return &Error{Action: action, resource: resource, Message: "the deadline passed", ended: err}

@@ -8,17 +8,17 @@ import (
 
 // How often a transition is polled.
 const (
-	pollFirst      = 50 * time.Millisecond // pause after the first poll without a result
-	pollLongest    = time.Second           // pauses grow by half, up to this
-	pollOldest     = 3 * time.Second       // for a wait that has lasted longer than oldWait
-	oldWait        = time.Minute
-	pollsAtOnce    = 20 // polls that may follow each other at once
-	pollEvery      = 250 * time.Millisecond
-	pollSlowly     = time.Second            // while EC2 throttles describes
-	together       = 50 * time.Millisecond  // waits that are due within this share a poll
-	togetherIfMany = 200 * time.Millisecond // the same, if the later ones are many
-	many           = 8                      // and at least a fifth of the earlier ones
-	pausesGrowBy   = 1.5
+	pollFirst       = 50 * time.Millisecond // pause after the first poll without a result
+	pollLongest     = time.Second           // pauses grow by half, up to this
+	pollOldest      = 3 * time.Second       // for a wait that has lasted longer than oldWait
+	oldWait         = time.Minute
+	pollsAtOnce     = 20 // polls that may follow each other at once
+	pollEvery       = 250 * time.Millisecond
+	pollSlowly      = time.Second            // while EC2 throttles describes
+	shareWithin     = 50 * time.Millisecond  // waits that are due within this share a poll
+	shareManyWithin = 200 * time.Millisecond // the same, if the later ones are many
+	many            = 8                      // and at least a fifth of the earlier ones
+	pausesGrowBy    = 1.5
 )
 
 // guess returns how long EC2 usually takes for a kind of transition; 0 for an unknown
@@ -188,7 +188,7 @@ func (w *watch[V]) answer(waiting *wait[V], finished bool) {
 func (w *wait[V]) next(began time.Time) {
 	now := time.Now()
 	if began.Before(w.due) {
-		return // it was polled together with others, before its time
+		return // others shared a poll with it before it was due
 	}
 	pause := pollFirst
 	for range w.vain {
