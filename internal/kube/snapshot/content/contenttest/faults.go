@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -129,38 +129,39 @@ func (f *Fixture[T]) crashAt(point string) {
 
 func (s *Suite[T]) crashDuringACreation(t *testing.T) {
 	for _, point := range []string{"marked", "called", "status"} {
-		for _, end := range []string{"kept", "deleted meanwhile", "retained, deleted meanwhile"} {
-			t.Run(point+", "+end, func(t *testing.T) {
-				driver := csidriver.New(Driver)
-				driver.Snapshots.UnreadyAnswers = 1
-				object := s.Make("a")
-				if strings.HasPrefix(end, "retained") {
-					s.Retain(object)
-				}
-				f := s.prepare(t, driver, object)
-				f.crashAt(point)
-				if !s.IsMarked(f.Get("a")) {
-					t.Fatal("no mark says that the driver was called")
-				}
-				if end == "kept" {
-					f.restart()
-					if v := s.View(f.Done("a")); v.Handle != s.Taken("a").ID {
-						t.Errorf("the content has the snapshot %s", v.Handle)
-					}
-					f.AtDriver(1)
-					return
-				}
+		t.Run(point+", kept", func(t *testing.T) {
+			f := s.crashed(t, point, s.Make("a"))
+			f.restart()
+			if v := s.View(f.Done("a")); v.Handle != s.Taken("a").ID {
+				t.Errorf("the content has the snapshot %s", v.Handle)
+			}
+			f.AtDriver(1)
+		})
+		for policy, remaining := range map[snapshotv1.DeletionPolicy]int{
+			snapshotv1.VolumeSnapshotContentDelete: 0, snapshotv1.VolumeSnapshotContentRetain: 1,
+		} {
+			t.Run(fmt.Sprintf("%s, deleted meanwhile, policy %s", point, policy), func(t *testing.T) {
+				f := s.crashed(t, point, s.Make("a", func(o T) { *s.Fields(o).Policy = policy }))
 				f.DeleteByUser("a")
 				f.restart()
 				f.Vanishes("a")
-				if strings.HasPrefix(end, "retained") {
-					f.AtDriver(1)
-					return
-				}
-				f.AtDriver(0)
+				f.AtDriver(remaining)
 			})
 		}
 	}
+}
+
+// crashed returns a cluster whose controller ended at a failpoint of a creation.
+func (s *Suite[T]) crashed(t *testing.T, point string, object T) *Fixture[T] {
+	t.Helper()
+	driver := csidriver.New(Driver)
+	driver.Snapshots.UnreadyAnswers = 1
+	f := s.prepare(t, driver, object)
+	f.crashAt(point)
+	if !s.IsMarked(f.Get("a")) {
+		t.Fatal("no mark says that the driver was called")
+	}
+	return f
 }
 
 func (s *Suite[T]) crashDuringADeletion(t *testing.T) {

@@ -5,6 +5,7 @@ package contenttest
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -87,10 +88,22 @@ type Snapshot struct {
 
 // Run runs the tests that both kinds share.
 func (s *Suite[T]) Run(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
+	for _, test := range slices.Concat(s.creations(), s.deletions(), s.faults(), s.nodes()) {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t)
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(*testing.T)
+}
+
+// creations are the tests of steps, requests and answers.
+func (s *Suite[T]) creations() []test {
+	return []test{
 		{"next step", s.nextStep},
 		{"a snapshot is created, recorded and deleted", s.createsRecordsAndDeletes},
 		{"the request has parameters, secrets and metadata", s.sendsParametersSecretsAndMetadata},
@@ -104,7 +117,12 @@ func (s *Suite[T]) Run(t *testing.T) {
 		{"CRDs installed later are served", s.servesCRDsInstalledLater},
 		{"an absent snapshot is reported and polled", s.pollsAnAbsentSnapshot},
 		{"an existing snapshot is read with the class's secret", s.inspectsWithTheClassSecret},
+	}
+}
 
+// deletions are the tests of deletions.
+func (s *Suite[T]) deletions() []test {
+	return []test{
 		{"a deletion during the call leaves nothing", s.deletedDuringTheCall},
 		{"a deletion after a final error makes no call", s.deletedAfterAFinalError},
 		{"policy Retain keeps the snapshot", s.retains},
@@ -115,7 +133,12 @@ func (s *Suite[T]) Run(t *testing.T) {
 		{"the deletion policy is read before the deletion", s.readsThePolicyBeforeTheDeletion},
 		{"a missing secret blocks the deletion", s.missingSecretBlocksTheDeletion},
 		{"an unbound content needs no user", s.deletesAnUnboundContent},
+	}
+}
 
+// faults are the tests of lost answers, faults and crashes.
+func (s *Suite[T]) faults() []test {
+	return []test{
 		{"a code of unknown outcome keeps the mark", s.keepsTheMark},
 		{"a rejection by another instance proves nothing", s.distrustsAnotherInstance},
 		{"the request is frozen", s.freezesTheRequest},
@@ -124,7 +147,6 @@ func (s *Suite[T]) Run(t *testing.T) {
 		{"a rejected request is discarded", s.discardsARejectedRequest},
 		{"a driver that hangs blocks no other content", s.survivesAHungDriver},
 		{"the call of a driver that died is retried", s.retriesTheCallOfADeadDriver},
-
 		{"faults of the API server are retried", s.retriesFaultsOfTheAPIServer},
 		{"broken watches lose nothing", s.survivesBrokenWatches},
 		{"concurrent writes are kept", s.keepsConcurrentWrites},
@@ -132,7 +154,13 @@ func (s *Suite[T]) Run(t *testing.T) {
 		{"a crash during a creation", s.crashDuringACreation},
 		{"a crash during a deletion", s.crashDuringADeletion},
 		{"a stale cache creates no snapshot", s.staleCacheCreatesNothing},
+		{"random events and crashes", s.model},
+	}
+}
 
+// nodes are the tests of controllers on each node.
+func (s *Suite[T]) nodes() []test {
+	return []test{
 		{"a node creates the snapshots of its volumes", s.nodeCreatesAndLabels},
 		{"a node ignores other nodes' snapshots", s.nodeIgnoresOthers},
 		{"a node serves contents with its label", s.nodeServesItsLabel},
@@ -141,13 +169,6 @@ func (s *Suite[T]) Run(t *testing.T) {
 		{"a node deletes an unlabelled snapshot of its driver", s.nodeDeletesUnlabelled},
 		{"a node deletes a snapshot whose ID another node has", s.nodeDeletesASharedID},
 		{"a node removes the finalizer of an orphan", s.nodeReleasesAnOrphan},
-
-		{"random events and crashes", s.model},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			test.run(t)
-		})
 	}
 }
 
