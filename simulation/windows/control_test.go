@@ -48,7 +48,7 @@ func TestControl_drivesTheMachine(t *testing.T) {
 		{"POST", "/files", `{"path":"C:\\x\\l","kind":"symlink","target":"C:\\x\\y"}`, 200, `{}`},
 		{"POST", "/files", `{"path":"C:\\x\\j","kind":"junction","target":"C:\\x\\y"}`, 200, `{}`},
 		{"POST", "/files", `{"path":"C:\\x\\j","kind":"junction","target":"C:\\x\\y"}`, 409, `ERROR_ALREADY_EXISTS (183)`},
-		{"POST", "/files", `{"path":"C:\\x\\z","kind":"socket"}`, 400, `none of`},
+		{"POST", "/files", `{"path":"C:\\x\\z","kind":"socket"}`, 400, `not one of`},
 		{"GET", `/files?path=C:\x`, ``, 200, `"Entries":["f","j","l","y"]`},
 		{"GET", `/files?path=C:\x\l`, ``, 200, `"Target":"C:\\x\\y"`},
 		{"GET", `/files?path=C:\nothing`, ``, 404, `ERROR_FILE_NOT_FOUND (2)`},

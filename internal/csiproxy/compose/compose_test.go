@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,7 @@ import (
 
 func quick() *Operations {
 	o := New()
-	o.Wait, o.Poll = 20*time.Millisecond, time.Millisecond
+	o.Poll = time.Millisecond
 	return o
 }
 
@@ -249,23 +250,25 @@ func TestMountISCSILun_forgetsThePortalThatHasNotTheTarget(t *testing.T) {
 }
 
 func TestMountISCSILun_waitsForItsLUNAndSaysWhichThereAre(t *testing.T) {
-	m := newMachine()
-	_, err := quick().MountISCSILun(t.Context(), m.host(), login(), 3)
-	if !errors.Is(err, backend.ErrNotFound) || !strings.Contains(err.Error(), "its disks are at 0") {
-		t.Errorf("unknown LUN: %v", err)
-	}
-	none := newMachine()
-	none.disks = nil
-	if _, err := quick().MountISCSILun(t.Context(), none.host(), login(), 0); !errors.Is(err, backend.ErrUnavailable) {
-		t.Errorf("no disk at all: %v", err)
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	o := quick()
-	o.Wait = time.Hour
-	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := o.MountISCSILun(gone, newMachine().host(), login(), 3); !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller has gone: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine()
+		_, err := quick().MountISCSILun(t.Context(), m.host(), login(), 3)
+		if !errors.Is(err, backend.ErrNotFound) || !strings.Contains(err.Error(), "its disks are at 0") {
+			t.Errorf("unknown LUN: %v", err)
+		}
+		none := newMachine()
+		none.disks = nil
+		if _, err := quick().MountISCSILun(t.Context(), none.host(), login(), 0); !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("no disk at all: %v", err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		o := quick()
+		o.Wait = time.Hour
+		time.AfterFunc(10*time.Millisecond, cancel)
+		if _, err := o.MountISCSILun(gone, newMachine().host(), login(), 3); !errors.Is(err, context.Canceled) {
+			t.Errorf("the caller has gone: %v", err)
+		}
+	})
 }
 
 func TestUnmountISCSILun_isFinishedByARepetition(t *testing.T) {
