@@ -35,16 +35,16 @@ const (
 // state. Those of claims are a group: a volume is expanded before it is modified,
 // since its class may require the size, and neither happens while its claim ends.
 func (m *Manager) Controllers() []reconcile.Controller {
-	ofClaims := func(name string, sync syncFunc) reconcile.Controller {
+	ofClaims := func(name string, sync syncFunc, due func(*corev1.PersistentVolumeClaim) bool) reconcile.Controller {
 		return reconcile.Controller{
-			Name: name, Group: claimResource, Do: m.run(name, sync), Keys: m.claimKeys(name),
-			All: m.all(claimResource), Partition: m.partitions.partition(claimResource),
+			Name: name, Group: claimResource, Do: m.run(name, sync), Keys: m.claimKeys(name, due),
+			All: m.allClaims(name, due), Partition: m.partitions.partition(claimResource),
 		}
 	}
 	return []reconcile.Controller{
-		ofClaims(claimResource, (*Manager).syncClaim),
-		ofClaims(expansions, (*Manager).syncExpansion),
-		ofClaims(modifications, (*Manager).syncModification),
+		ofClaims(claimResource, (*Manager).syncClaim, func(*corev1.PersistentVolumeClaim) bool { return true }),
+		ofClaims(expansions, (*Manager).syncExpansion, asksForSize),
+		ofClaims(modifications, (*Manager).syncModification, asksForClass),
 		{
 			Name: volumeResource, Do: m.run(volumeResource, (*Manager).syncVolume), Keys: m.volumeKeys,
 			All: m.all(volumeResource), Partition: m.partitions.partition(volumeResource),
@@ -180,13 +180,18 @@ func partitionOf(object store.Object) string {
 	return ""
 }
 
-// objectOf decodes the changed object, nil if that fails, and notes its partition.
+// objectOf decodes the changed object once for all controllers, nil if that fails, and
+// notes its partition. It is called by one goroutine.
 func (m *Manager) objectOf(change store.Change) store.Object {
+	if m.changed.Version == change.Version && m.changed.Key == change.Key && m.changedObject != nil {
+		return m.changedObject
+	}
 	object, err := change.Object()
 	if err != nil {
 		m.logger.Error("a change cannot be read", "kind", change.Kind.Kind, "key", change.Key, "error", err)
 		return nil
 	}
+	m.changed, m.changedObject = change, object
 	switch name := dependency(change.Kind.Resource, change.Key); {
 	case change.Deleted:
 		m.partitions.set(name, "")
@@ -198,33 +203,60 @@ func (m *Manager) objectOf(change store.Change) store.Object {
 	return object
 }
 
+// allClaims lists the claims that are due in a controller.
+func (m *Manager) allClaims(controller string, due func(*corev1.PersistentVolumeClaim) bool) func(*store.Tx) ([]string, error) {
+	return func(tx *store.Tx) (keys []string, err error) {
+		claims, err := tx.Claims().All()
+		for _, pvc := range claims {
+			key := store.KeyOf(pvc)
+			m.partitions.set(dependency(claimResource, key), partitionOf(pvc))
+			if m.noteDue(controller, key, due(pvc)) {
+				keys = append(keys, key)
+			}
+		}
+		return keys, err
+	}
+}
+
+// noteDue notes whether a claim is due in a controller. It reports whether it is or was
+// before: a request that was withdrawn needs a call, too.
+func (m *Manager) noteDue(controller, key string, due bool) (process bool) {
+	name := dependency(controller, key)
+	process = due || m.due.get(name)
+	if due {
+		m.due.set(name, true)
+	} else {
+		m.due.drop(name)
+	}
+	return process
+}
+
 // claimKeys returns the claims that a change concerns: those that wait for the object,
-// the claim itself, those of a pod, and that of a volume.
-func (m *Manager) claimKeys(controller string) func(store.Change) []string {
+// the claim itself, those of a pod, and that of a volume, as far as they are due.
+func (m *Manager) claimKeys(controller string, due func(*corev1.PersistentVolumeClaim) bool) func(store.Change) []string {
 	return func(change store.Change) []string {
 		keys := m.waiting(controller, change)
-		switch change.Kind.Resource {
-		case claimResource:
-			m.objectOf(change) // for its partition
-			keys = append(keys, change.Key)
-		case "pods":
-			if pod, ok := m.objectOf(change).(*corev1.Pod); ok {
-				keys = append(keys, ClaimsOf(pod)...)
+		switch object := m.objectOf(change).(type) {
+		case *corev1.PersistentVolumeClaim:
+			if m.noteDue(controller, change.Key, !change.Deleted && due(object)) {
+				keys = append(keys, change.Key)
 			}
-		case volumeResource:
-			pv, ok := m.objectOf(change).(*corev1.PersistentVolume)
-			if !ok {
-				break
+		case *corev1.Pod:
+			keys = append(keys, m.onlyDue(controller, ClaimsOf(object)...)...)
+		case *corev1.PersistentVolume:
+			if claimed := object.Spec.ClaimRef; claimed != nil {
+				keys = append(keys, m.onlyDue(controller, store.Key(claimed.Namespace, claimed.Name))...)
 			}
-			if claimed := pv.Spec.ClaimRef; claimed != nil {
-				keys = append(keys, store.Key(claimed.Namespace, claimed.Name))
-			}
-			if !change.Deleted && slices.Contains(factsOf(pv), isFree(pv.Spec.StorageClassName)) {
-				keys = append(keys, m.waits.keysFor(controller, isFree(pv.Spec.StorageClassName))...)
+			if !change.Deleted && slices.Contains(factsOf(object), isFree(object.Spec.StorageClassName)) {
+				keys = append(keys, m.waits.keysFor(controller, isFree(object.Spec.StorageClassName))...)
 			}
 		}
 		return keys
 	}
+}
+
+func (m *Manager) onlyDue(controller string, keys ...string) []string {
+	return slices.DeleteFunc(keys, func(key string) bool { return !m.due.get(dependency(controller, key)) })
 }
 
 func (m *Manager) volumeKeys(change store.Change) []string {

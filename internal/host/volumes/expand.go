@@ -35,6 +35,12 @@ func (h *histories) learn(pvc *corev1.PersistentVolumeClaim, history lifecycle.H
 	h.set(string(pvc.UID), history)
 }
 
+// asksForSize reports whether a claim asks for more than it has.
+func asksForSize(pvc *corev1.PersistentVolumeClaim) bool {
+	desired, granted := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
+	return pvc.Status.Phase == corev1.ClaimBound && desired.Cmp(granted) > 0
+}
+
 // syncExpansion does the controller's part of expanding a claim's volume.
 func (m *Manager) syncExpansion(ctx context.Context, key string) (time.Duration, error) {
 	found, err := m.changeable(key)

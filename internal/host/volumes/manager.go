@@ -75,6 +75,12 @@ type shared struct {
 	polls   memories[poll]
 
 	expansions, modifications histories
+	// due has the claims that ask for what a controller does, by controller/key.
+	due memories[bool]
+
+	// changed is the change that objectOf decoded last.
+	changed       store.Change
+	changedObject store.Object
 
 	inspections concurrency.Calls[struct{}] // of filesystems, by path
 }

@@ -30,6 +30,12 @@ const (
 	reasonModifyCanceled   = "VolumeModifyCanceled"
 )
 
+// asksForClass reports whether a claim asks for other attributes than its volume has, or
+// an earlier request is not complete.
+func asksForClass(pvc *corev1.PersistentVolumeClaim) bool {
+	return pvc.Status.Phase == corev1.ClaimBound && claim.ModifyOf(pvc).Step() != claim.ModifyNothing
+}
+
 // syncModification changes a claim's volume to the desired attributes (KEP 3751).
 func (m *Manager) syncModification(ctx context.Context, key string) (time.Duration, error) {
 	found, err := m.changeable(key)
