@@ -112,7 +112,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		}
 		e.APIOptions = append(e.APIOptions, userAgent(o.UserAgent)...)
 	})
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx)) // New's context ends before the client
 	c.pace = newPacer(c.ctx, o.Pacing)
 	if c.metrics, err = newMetrics(o.Registerer, c.pace); err != nil {
 		return nil, err
