@@ -112,8 +112,9 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		}
 		e.APIOptions = append(e.APIOptions, userAgent(o.UserAgent)...)
 	})
-	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx)) // New's context ends before the client
-	c.pace = newPacer(c.ctx, o.Pacing)
+	lifetime, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx may end before the client
+	c.ctx, c.cancel = lifetime, cancel
+	c.pace = newPacer(lifetime, o.Pacing)
 	if c.metrics, err = newMetrics(o.Registerer, c.pace); err != nil {
 		return nil, err
 	}
