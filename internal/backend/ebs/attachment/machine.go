@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -95,12 +94,14 @@ type Machine struct {
 	running sync.WaitGroup
 	// guessedCards are the EBS cards of instance types that EC2 refused to describe.
 	guessedCards concurrency.Expiring[string, int]
-	memories     concurrency.Expiring[pair, memory]
+	// memories are by volume and instance.
+	memories concurrency.Expiring[string, *concurrency.Expiring[string, memory]]
 
 	mu         sync.Mutex
 	operations map[pair]*operation // that are under way
-	claims     map[pair]bool       // whose AttachVolume is about to be sent, or runs
-	first      time.Time           // when the first call came
+	// claims are the instances, by volume, whose AttachVolume is about to be sent, or runs.
+	claims map[string]map[string]bool
+	first  time.Time // when the first call came
 }
 
 // pair is a volume at an instance.
@@ -110,7 +111,7 @@ type pair struct{ volume, instance string }
 func New(c Cloud, o Options) *Machine {
 	o = o.withDefaults()
 	m := &Machine{cloud: c, options: o, log: o.Logger, names: newNames(o), pending: newPending(),
-		operations: map[pair]*operation{}, claims: map[pair]bool{}}
+		operations: map[pair]*operation{}, claims: map[string]map[string]bool{}}
 	m.ended, m.end = context.WithCancel(context.Background())
 	return m
 }
@@ -132,28 +133,53 @@ const remembered = 10 * time.Minute
 
 // remember changes the memory of a pair.
 func (m *Machine) remember(p pair, change func(*memory)) {
-	m.memories.Update(p, remembered, func(k memory, _ bool) memory {
-		change(&k)
-		return k
+	type instances = concurrency.Expiring[string, memory]
+	m.memories.Update(p.volume, remembered, func(of *instances, ok bool) *instances {
+		if !ok {
+			of = &instances{}
+		}
+		of.Update(p.instance, remembered, func(k memory, _ bool) memory {
+			change(&k)
+			return k
+		})
+		return of
 	})
 }
 
 // recall returns the memory of a pair.
 func (m *Machine) recall(p pair) memory {
-	k, _ := m.memories.Get(p)
+	of, ok := m.memories.Get(p.volume)
+	if !ok {
+		return memory{}
+	}
+	k, _ := of.Get(p.instance)
 	return k
 }
 
-// known are the instances with an operation or a memory for a volume.
-func (m *Machine) known(volume string) map[string]bool {
-	instances := map[string]bool{}
-	for p := range m.memories.All() {
-		if p.volume == volume {
-			instances[p.instance] = true
-		}
+// recallAll returns the memories of a volume by instance.
+func (m *Machine) recallAll(volume string) map[string]memory {
+	of, ok := m.memories.Get(volume)
+	if !ok {
+		return nil
 	}
+	return of.All()
+}
+
+// known are the instances with an operation or a memory for a volume. It reads the
+// operations first, because an operation records its memory before it ends.
+func (m *Machine) known(volume string) map[string]bool {
+	instances := m.operating(volume)
+	for instance := range m.recallAll(volume) {
+		instances[instance] = true
+	}
+	return instances
+}
+
+// operating are the instances with an operation for a volume.
+func (m *Machine) operating(volume string) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	instances := map[string]bool{}
 	for p := range m.operations {
 		if p.volume == volume {
 			instances[p.instance] = true
@@ -185,22 +211,38 @@ func (m *Machine) staleStart() time.Time {
 func (m *Machine) claim(p pair, d desired) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	others := maps.Clone(m.claims)
-	for other, k := range m.memories.All() {
-		others[other] = others[other] || k.expected(time.Now(), m.options)
+	if other := m.attachingElsewhere(p); other != "" && !d.use.Shared {
+		return fmt.Errorf("%w: volume %s is being attached to instance %s", backend.ErrInUse, p.volume, other)
 	}
-	for other, attaches := range others {
-		if attaches && other.volume == p.volume && other.instance != p.instance && !d.use.Shared {
-			return fmt.Errorf("%w: volume %s is being attached to instance %s", backend.ErrInUse, p.volume, other.instance)
+	if m.claims[p.volume] == nil {
+		m.claims[p.volume] = map[string]bool{}
+	}
+	m.claims[p.volume][p.instance] = true
+	return nil
+}
+
+// attachingElsewhere returns another instance that is about to get the volume, "" if
+// there is none. The caller holds m.mu.
+func (m *Machine) attachingElsewhere(p pair) string {
+	for instance := range m.claims[p.volume] {
+		if instance != p.instance {
+			return instance
 		}
 	}
-	m.claims[p] = true
-	return nil
+	for instance, k := range m.recallAll(p.volume) {
+		if instance != p.instance && k.expected(time.Now(), m.options) {
+			return instance
+		}
+	}
+	return ""
 }
 
 // release ends a claim.
 func (m *Machine) release(p pair) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.claims, p)
+	delete(m.claims[p.volume], p.instance)
+	if len(m.claims[p.volume]) == 0 {
+		delete(m.claims, p.volume)
+	}
 }

@@ -113,8 +113,8 @@ func TestMachine_forgetsPairs(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		mustDetach(t, m, "vol-1", "i-a")
-		if pairs := len(m.memories.All()) + len(m.operations) + len(m.claims); pairs > 1 {
-			t.Errorf("%d pairs are in memory", pairs)
+		if volumes := len(m.memories.All()) + len(m.operations) + len(m.claims); volumes > 1 {
+			t.Errorf("%d volumes are in memory", volumes)
 		}
 	})
 }
