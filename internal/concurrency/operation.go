@@ -99,33 +99,34 @@ func RunResult[T any](
 // Detach runs an operation in a new goroutine and returns its result. When
 // the context ends, the operation gets gracePeriod to return; after that the caller
 // gets an error that wraps the context's cause, and the operation continues. Detach
-// calls ended once, when the operation has returned. A panic becomes an error.
+// calls ended once, when the operation has returned, and returns a result after that:
+// the next operation of the caller needs what ended releases. A panic becomes an error.
 func Detach[T any](
 	ctx context.Context, log *slog.Logger, ended func(), do func(context.Context) (T, error),
 ) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
+	var (
+		value          T
+		err            error
+		returned, done = make(chan struct{}), make(chan struct{})
+	)
 	go func() {
-		var r result
-		r.value, r.err = guarded(ctx, log, do)
+		defer close(done)
+		value, err = guarded(ctx, log, do)
+		close(returned)
 		ended()
-		done <- r
 	}()
 	select {
-	case r := <-done:
-		return r.value, r.err
+	case <-returned:
 	case <-ctx.Done():
+		select {
+		case <-returned:
+		case <-time.After(gracePeriod):
+			var none T
+			return none, fmt.Errorf("%w while a system call is running; the repeated call finds its result", context.Cause(ctx))
+		}
 	}
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-time.After(gracePeriod):
-		var none T
-		return none, fmt.Errorf("%w while a system call is running; the repeated call finds its result", context.Cause(ctx))
-	}
+	<-done // a context that ends now does not change the result
+	return value, err
 }
 
 // guarded turns a panic of the operation into an error: the recovery of a gRPC

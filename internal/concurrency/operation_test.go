@@ -3,8 +3,10 @@ package concurrency
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -65,4 +67,36 @@ func TestRunResult_returnsTheResult(t *testing.T) {
 	if _, err := RunResult(t.Context(), r, "expand", nil, func(context.Context) (int64, error) { return 7, errDead }); !errors.Is(err, errDead) {
 		t.Error(err)
 	}
+}
+
+// The context may end while ended runs: its own cancellation is among what a caller
+// releases there. The operation has returned by then, so its result counts.
+func TestDetach_returnsTheResultThoughTheContextEndsAfterTheOperation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := func() {
+			cancel()
+			time.Sleep(2 * gracePeriod) // the goroutine is throttled
+		}
+		size, err := Detach(ctx, slog.New(slog.DiscardHandler), ended, func(context.Context) (int, error) { return 7, nil })
+		if size != 7 || err != nil {
+			t.Errorf("an operation that returned 7 is answered with %d, %v", size, err)
+		}
+	})
+}
+
+// ended releases what the next operation needs: its caller calls right after Detach.
+func TestDetach_returnsAfterEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := false
+		ended := func() {
+			time.Sleep(time.Second)
+			released = true
+		}
+		_, err := Detach(t.Context(), slog.New(slog.DiscardHandler), ended, func(context.Context) (int, error) { return 7, nil })
+		if !released || err != nil {
+			t.Errorf("released: %v; %v", released, err)
+		}
+	})
 }

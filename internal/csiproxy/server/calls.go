@@ -53,23 +53,23 @@ func (c *calls) unary(
 	return response, nil
 }
 
-// limited runs the operation when there is room, and answers when it returns or its
-// time is up. An operation that hangs in Windows counts until it returns, so that
-// the number of blocked threads has a bound.
+// limited runs the operation when there is room, and answers when it returns, or with
+// the grace period of Detach after its time is up: the operation's own error says more.
+// An operation that hangs in Windows counts until it returns, so that the number of
+// blocked threads has a bound.
 func (c *calls) limited(
 	ctx context.Context, request proto.Message, method string, handler grpc.UnaryHandler,
 ) (any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.limit,
 		fmt.Errorf("%w: csi-proxy's own limit, %v", context.DeadlineExceeded, c.limit))
+	defer cancel() // when Detach returns, the operation has returned or ctx has ended
 	if err := c.enter(ctx); err != nil {
-		defer cancel()
 		return nil, fmt.Errorf("waiting for other operations on %s to end: %w", c.pipe, context.Cause(ctx))
 	}
 	c.metrics.inFlight.Inc()
 	ended := func() {
 		c.metrics.inFlight.Dec()
 		c.room.Release(1)
-		cancel()
 	}
 	return concurrency.Detach(ctx, c.log, ended, func(ctx context.Context) (any, error) {
 		return c.guarded(ctx, request, method, handler)
