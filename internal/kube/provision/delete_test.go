@@ -273,6 +273,53 @@ func TestDelete_finalizersThatOthersChange(t *testing.T) {
 	w.gone()
 }
 
+// TestPatchVolume_thatAnotherClientMadeUnnecessary: another client changes the finalizers
+// while the patch is under way.
+func TestPatchVolume_thatAnotherClientMadeUnnecessary(t *testing.T) {
+	protection := func(pv *corev1.PersistentVolume) {
+		terminating(pv)
+		pv.Finalizers = []string{"kubernetes.io/pv-protection"}
+	}
+	for name, row := range map[string]struct{ before, after *corev1.PersistentVolume }{
+		"deleted":   {newVolume("a", released), newVolume("a", released, protection)},
+		"protected": {newVolume("a", free), newVolume("a")},
+		"retained":  {newVolume("a", keeps), newVolume("a", keeps, free)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass(), row.before)
+			w.Driver.AddVolume("id-pvc-uid-a", 1)
+			env := w.NewEnv()
+			observer := &deletions{}
+			controller := New(env, Options{Observer: observer})
+			env.Set.Start(w.Context())
+			if err := env.Set.Wait(w.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var patches atomic.Int32
+			w.React("patch", "persistentvolumes", func(apiserver.Request) error {
+				if patches.Add(1) == 1 {
+					w.Put(row.after.DeepCopy())
+				}
+				return nil
+			})
+			if _, err := controller.syncVolume(w.Context(), "pvc-uid-a"); err != nil || patches.Load() != 1 {
+				t.Errorf("%v after %d patches", err, patches.Load())
+			}
+			if got, want := observer.Load(), int32(w.Driver.Count("DeleteVolume")); got != want { //nolint:gosec // 0 or 1
+				t.Errorf("the observer was notified of %d deletions; want %d", got, want)
+			}
+		})
+	}
+}
+
+// deletions is an Observer that counts deletions.
+type deletions struct{ atomic.Int32 }
+
+func (*deletions) Created(string, []*csi.Topology)    {}
+func (*deletions) Failed(string)                      {}
+func (d *deletions) Deleted(*corev1.PersistentVolume) { d.Add(1) }
+
 func TestUpkeep_finalizerFollowsThePolicy(t *testing.T) {
 	w := newWorld(t, newClass(), newVolume("a", keeps), newVolume("b", free))
 	w.run()

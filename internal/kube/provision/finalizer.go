@@ -18,7 +18,8 @@ func (c *Controller) removeFinalizers(ctx context.Context, pv *corev1.Persistent
 }
 
 // patchVolume patches a PersistentVolume, and again if another client has changed it
-// meanwhile (external-provisioner#1217). It does nothing for one that is gone.
+// meanwhile (external-provisioner#1217). It returns nil for one that is gone, and for one
+// that does not need the patch, also if another client made it unnecessary meanwhile.
 func (c *Controller) patchVolume(
 	ctx context.Context, pv *corev1.PersistentVolume, make func(*corev1.PersistentVolume) []cluster.Op,
 ) error {
@@ -27,11 +28,11 @@ func (c *Controller) patchVolume(
 	if !needed(pv) {
 		return nil
 	}
-	_, err := c.volumes.Retry(ctx, volumes, pv, needed, func(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+	live, err := c.volumes.Retry(ctx, volumes, pv, needed, func(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 		return c.volumes.Patch(ctx, volumes, pv, make(pv)...)
 	})
-	if err != nil && !errors.Is(err, cluster.ErrGone) {
-		return fmt.Errorf("finalizers of PersistentVolume %q: %w", pv.Name, err)
+	if err == nil || errors.Is(err, cluster.ErrGone) || errors.Is(err, cluster.ErrChanged) && !needed(live) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("finalizers of PersistentVolume %q: %w", pv.Name, err)
 }
