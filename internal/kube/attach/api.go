@@ -38,7 +38,8 @@ func (c *Controller) saveAttached(
 
 // saveError writes a failure into the attachment's status, from which the
 // attach/detach controller makes the pod's event. It returns the failure for the
-// queue, or nil if no retry is needed.
+// queue, or nil if no retry is needed. A failure that is cluster.ErrGone means that the
+// attachment is gone.
 func (c *Controller) saveError(
 	ctx context.Context, va *storagev1.VolumeAttachment, field string, failure error,
 ) error {

@@ -124,7 +124,11 @@ func (c *Controller) protectVolume(ctx context.Context, pv *corev1.PersistentVol
 	if pv == nil || c.hasFinalizer(pv) {
 		return nil
 	}
-	if err := c.patchVolume(ctx, pv, cluster.AddFinalizers(pv, c.finalizer)); err != nil {
+	err := c.patchVolume(ctx, pv, cluster.AddFinalizers(pv, c.finalizer))
+	switch {
+	case errors.Is(err, cluster.ErrGone): // not cluster.ErrGone: the attachment exists
+		return fmt.Errorf("PersistentVolume %s: %w", pv.Name, errNoVolume)
+	case err != nil:
 		return fmt.Errorf("protect PersistentVolume %s by a finalizer: %w", pv.Name, err)
 	}
 	return nil

@@ -231,6 +231,28 @@ func TestAttach_showsNoConflictToTheUser(t *testing.T) {
 	w.attached("va")
 }
 
+// TestAttach_showsThatThePersistentVolumeWasDeletedMeanwhile: the controller's cache still
+// has the PersistentVolume when it adds the finalizer.
+func TestAttach_showsThatThePersistentVolumeWasDeletedMeanwhile(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour // only the first try
+	w.React("patch", "persistentvolumes", func(q apiserver.Request) error {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "persistentvolumes"}, q.Name)
+	})
+	c := New(w.Env, Options{Reconcile: -1})
+	w.Run(w.Env, c)
+	w.Add(attachment("va", "pv", "n1"))
+	if shown := w.fails("va"); !strings.Contains(shown.Message, "PersistentVolume pv: it does not exist") {
+		t.Errorf("shown: %s", shown.Message)
+	}
+	w.Eventually(func() error {
+		if c.attaching.Failures("va") == 0 {
+			return errors.New("no retry is due")
+		}
+		return nil
+	})
+}
+
 func TestAttach_publishesNothingIfTheAttachmentIsDeletedWhileTheVolumeIsProtected(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	va := attachment("va", "pv", "n1")
