@@ -19,16 +19,23 @@ type making[T any] interface {
 
 // begin takes the lock of a new entry and makes the intent durable. It continues an
 // interrupted call with the same arguments, and first removes the entry of one with
-// other arguments. A call that fails leaves the entry unresolved.
+// other arguments. A call that fails leaves the entry unresolved, unless another one
+// kept the lock.
 func begin[T making[T]](ctx context.Context, p *Pool, entry, file string, desired T) (*entryLock, T, error) {
 	lock, record, err := beginOnce(ctx, p, entry, file, desired)
 	if errors.Is(err, errReplaced) {
 		lock, record, err = beginOnce(ctx, p, entry, file, desired)
 	}
-	if err != nil && !errors.Is(err, backend.ErrBusy) {
+	if err != nil && !errors.Is(err, backend.ErrBusy) && !endedWaiting(ctx, err) {
 		p.leaveUnresolved(entry, err)
 	}
 	return lock, record, err
+}
+
+// endedWaiting reports whether the context ended while beginOnce waited for the lock;
+// nothing else in it returns the context's error.
+func endedWaiting(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
 // errReplaced: another call's entry was removed; begin again.

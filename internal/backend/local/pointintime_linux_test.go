@@ -314,3 +314,40 @@ func TestPool_waitsForAShortLock(t *testing.T) {
 		}
 	}
 }
+
+// A creation that is cancelled while it waits for the lock of its entry has done
+// nothing: its outcome is known, and its reservation ends.
+func TestPool_aCancelledWaitForALockLeavesNothingUnresolved(t *testing.T) {
+	pool := open(t, Options{Pool: disk(t, "xfs", gibibyte)})
+	volume := create(t, pool, spec("one", 8*mebibyte))
+	for entry, call := range map[string]func(context.Context) error{
+		volumePath(idOf(volumePrefix, "two")): func(ctx context.Context) error {
+			_, err := pool.CreateVolume(ctx, spec("two", 8*mebibyte))
+			return err
+		},
+		snapshotPath(idOf(snapshotPrefix, "three")): func(ctx context.Context) error {
+			_, err := pool.CreateSnapshot(ctx, backend.SnapshotSpec{Name: "three", SourceID: volume.ID})
+			return err
+		},
+		groupPath(idOf(groupPrefix, "four")): func(ctx context.Context) error {
+			_, err := pool.CreateGroup(ctx, backend.GroupSnapshotSpec{Name: "four", SourceIDs: []string{volume.ID}})
+			return err
+		},
+	} {
+		must(t, durable.Mkdir(pool.root, entry, directoryMode))
+		lock, err := pool.tryLock(entry, unix.LOCK_EX)
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		if err := call(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", entry, err)
+		}
+		if unresolved := pool.unresolved.all(); len(unresolved) > 0 {
+			t.Errorf("%s: unresolved are %v", entry, unresolved)
+		}
+		lock.release()
+		if err := call(t.Context()); err != nil {
+			t.Errorf("%s: the repeated call: %v", entry, err)
+		}
+	}
+}
