@@ -35,13 +35,16 @@ type tasks struct {
 	queue      concurrency.Queue
 	operations chan struct{}
 	questions  chan struct{}
-	// asked has, by key, when a running question began.
-	asked sync.Map
+
+	mu sync.Mutex
+	// asked has, by key, when each running question began, the oldest first.
+	asked map[string][]time.Time
 }
 
 func newTasks(logger *slog.Logger) *tasks {
 	return &tasks{
 		logger: logger, operations: make(chan struct{}, operationsAtOnce), questions: make(chan struct{}, questionsAtOnce),
+		asked: map[string][]time.Time{},
 	}
 }
 
@@ -96,21 +99,46 @@ func ask[T any](ctx context.Context, t *tasks, key string, do func(context.Conte
 		var none T
 		return none, err
 	}
-	ended := leave
-	if _, another := t.asked.LoadOrStore(key, time.Now()); !another {
-		ended = func() { t.asked.Delete(key); leave() }
+	ended := t.began(key)
+	return onThread(ctx, t, t.questions, func() { ended(); leave() }, do)
+}
+
+// began records that a question about a key runs, until the returned function is called.
+func (t *tasks) began(key string) (ended func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	start := time.Now()
+	t.asked[key] = append(t.asked[key], start)
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		running := t.asked[key]
+		if len(running) == 1 {
+			delete(t.asked, key)
+			return
+		}
+		i := slices.Index(running, start)
+		t.asked[key] = slices.Delete(running, i, i+1)
 	}
-	return onThread(ctx, t, t.questions, ended, do)
+}
+
+// oldest returns when the oldest running question about a key began.
+func (t *tasks) oldest(key string) (time.Time, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if running := t.asked[key]; len(running) > 0 {
+		return running[0], true
+	}
+	return time.Time{}, false
 }
 
 // askBounded is ask for one of many things, of which none may block the others: it
 // waits for questionTimeout, and not at all for one that has been stuck that long.
 func askBounded[T any](ctx context.Context, t *tasks, key string, do func(context.Context) (T, error)) (T, error) {
-	began, _ := t.asked.Load(key)
-	if began, ok := began.(time.Time); ok && time.Since(began) >= questionTimeout {
+	if start, ok := t.oldest(key); ok && time.Since(start) >= questionTimeout {
 		var none T
 		return none, fmt.Errorf("%w: %s has not answered for %s", backend.ErrUnavailable, key,
-			time.Since(began).Round(time.Second))
+			time.Since(start).Round(time.Second))
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, questionTimeout,
 		fmt.Errorf("%w: %s did not answer within %s", backend.ErrUnavailable, key, questionTimeout))

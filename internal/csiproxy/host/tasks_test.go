@@ -116,6 +116,30 @@ func TestAskBounded_waitsOnceForADeadDiskAndThenNoMore(t *testing.T) {
 	})
 }
 
+// The first query of a disk returns while a later one hangs: the disk is as stuck as
+// the oldest of those that still run.
+func TestAskBounded_doesNotWaitWhileALaterQueryHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work, first, later := quiet(), make(chan struct{}), make(chan struct{})
+		go func() { _, _ = ask(t.Context(), work, "disk 1", blockOn(first)) }()
+		synctest.Wait()
+		go func() { _, _ = ask(t.Context(), work, "disk 1", blockOn(later)) }()
+		synctest.Wait()
+		close(first)
+		time.Sleep(questionTimeout)
+		start := time.Now()
+		if _, err := askBounded(t.Context(), work, "disk 1", blockOn(later)); !errors.Is(err, backend.ErrUnavailable) ||
+			time.Since(start) > 0 {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+		close(later)
+		synctest.Wait()
+		if _, err := askBounded(t.Context(), work, "disk 1", blockOn(later)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestOperate_makesAPanicAnError(t *testing.T) {
 	work := quiet()
 	_, err := operate(t.Context(), work, []string{"k"}, func(context.Context) (int, error) { panic("no") })
