@@ -232,6 +232,64 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// The growth of a filesystem concerns the claim: that its PersistentVolume is deleted
+// by force meanwhile keeps no pod from the volume.
+func TestGrow_withoutThePersistentVolume(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		fail     codes.Code
+		before   bool // the PersistentVolume is deleted before the call
+		state    corev1.ClaimResourceStatus
+		capacity string
+	}{
+		{"it is deleted before the call", codes.OK, true, "", "2Gi"},
+		{"it is deleted during the call", codes.OK, false, "", "2Gi"},
+		{"it is deleted during the call, which fails", codes.InvalidArgument, false,
+			corev1.PersistentVolumeClaimNodeResizeInfeasible, "1Gi"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w, a := newServing(t)
+			key := w.ensured("a")
+			p := w.create(pod("web", "a"))
+			path := w.mount(p)["data"].Path
+			w.grown(key, "2Gi")
+			found := w.bound(key)
+			erase := func() {
+				w.put(func(tx *store.Tx) error { return tx.Volumes().Delete(found.volume.Name) })
+			}
+			a.fail = func(rpc string, _ int) error {
+				if rpc != "NodeExpandVolume" {
+					return nil
+				}
+				if !test.before {
+					erase()
+				}
+				if test.fail != codes.OK {
+					return csidriver.Fail(test.fail, "as asked")
+				}
+				return nil
+			}
+			var err error
+			if test.before {
+				erase()
+				err = w.manager.expandNode(t.Context(), growth{
+					key: key, found: found, use: w.uses()[0], path: path,
+					size: found.claim.Status.AllocatedResources[corev1.ResourceStorage], about: claimAbout(found.claim),
+				})
+			} else {
+				_, err = w.tryMount(p)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			one[*csi.NodeExpandVolumeRequest](t, a)
+			if state, capacity := w.resize(key); state != test.state || capacity != test.capacity {
+				t.Errorf("%q, %s", state, capacity)
+			}
+		})
+	}
+}
+
 // A desired size that was lowered when the volume had grown already does not
 // shrink anything: the filesystem follows the volume.
 func TestGrow_aRequestLoweredTooLateIsNotFollowed(t *testing.T) {

@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -102,9 +103,7 @@ func (m *Manager) expandNode(ctx context.Context, g growth) error {
 	if !able { // the node has no part in it
 		return m.grew(g)
 	}
-	if err := m.editBound(g.found, func(pvc *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
-		claim.BeginNodeResize(pvc)
-	}); err != nil {
+	if err := m.editClaim(g.found.claim, claim.BeginNodeResize); err != nil {
 		return err
 	}
 	if err := m.hit("expand-node/intent"); err != nil {
@@ -130,14 +129,25 @@ func (m *Manager) expandNode(ctx context.Context, g growth) error {
 	return m.grew(g)
 }
 
-// grew records the new size of the filesystem, in claim and volume at once.
+// grew records the new size of the filesystem, in claim and volume at once. A
+// PersistentVolume that was deleted by force needs no record.
 func (m *Manager) grew(g growth) error {
-	return m.editBound(g.found, func(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) {
-		claim.FinishResize(pvc, g.size)
-		if volume.UID == g.found.volume.UID {
-			markExpanded(volume, g.size)
+	return recording(m.update(func(tx *store.Tx) error {
+		pvc, err := tx.Claims().Get(g.key)
+		if err != nil {
+			return err
 		}
-	})
+		if pvc == nil || pvc.UID != g.found.claim.UID {
+			return fmt.Errorf("%s vanished while its filesystem grew", claim.Describe(g.found.claim))
+		}
+		claim.FinishResize(pvc, g.size)
+		volume, err := tx.Volumes().Get(g.found.volume.Name)
+		if err == nil && volume != nil && volume.UID == g.found.volume.UID {
+			markExpanded(volume, g.size)
+			err = tx.Volumes().Put(volume.Name, volume)
+		}
+		return errors.Join(err, tx.Claims().Put(g.key, pvc))
+	}))
 }
 
 func (m *Manager) expansionOf(ctx context.Context, g growth) (map[string]string, *csi.VolumeCapability, bool, error) {
@@ -169,7 +179,7 @@ func (m *Manager) growthFailed(g growth, failure error) error {
 		}
 	}
 	m.recordEventf(g.about, true, "FileSystemResizeFailed", "%s", text)
-	err := m.editBound(g.found, func(pvc *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
+	err := m.editClaim(g.found.claim, func(pvc *corev1.PersistentVolumeClaim) {
 		claim.FailNodeResize(pvc, then.Outcome, text, time.Now())
 	})
 	if !then.Repeat {
