@@ -95,7 +95,7 @@ func (o older) toStable(method protoreflect.MethodDescriptor, request proto.Mess
 	}
 	stable := convert.NewMessage(stableMethods().ByName(method.Name()).Input())
 	if err := convert.Message(request, stable, r.renamed); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", backend.ErrInvalid, err)
 	}
 	if r.request != nil {
 		if err := r.request(request, stable); err != nil {
@@ -110,7 +110,7 @@ func (o older) fromStable(method protoreflect.MethodDescriptor, stable proto.Mes
 	r := o.rules[method.Name()]
 	response := convert.NewMessage(method.Output())
 	if err := convert.Message(stable, response, r.renamed.Inverse()); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("convert the response of %s: %w", method.Name(), err)
 	}
 	if r.response != nil {
 		r.response(stable, response)

@@ -11,8 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
-
-	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 // Names maps the names of fields in one version to those in another.
@@ -61,7 +59,8 @@ func Method(
 // lacks, or has in a form that cannot be converted, is left out. A number of 32 bits
 // converts to its decimal text and to a number of 64 bits, and the text to the
 // number. A text that is not a number of 32 bits, and a number that an enumeration
-// lacks, are ErrInvalid.
+// lacks, are errors. They wrap no sentinel: in a request the caller is at fault, in an
+// answer the server.
 func Message(from, to proto.Message, renamed Names) error {
 	return copyFields(from.ProtoReflect(), to.ProtoReflect(), renamed)
 }
@@ -148,15 +147,14 @@ func convert(
 	case numberAndText(target, field):
 		number, err := strconv.ParseUint(value.String(), 10, 32)
 		if err != nil {
-			return value, fmt.Errorf("%w: %s %.40q is not a number from 0 to 4294967295",
-				backend.ErrInvalid, field.Name(), value.String())
+			return value, fmt.Errorf("%s %.40q is not a number from 0 to 4294967295", field.Name(), value.String())
 		}
 		return protoreflect.ValueOfUint32(uint32(number)), nil
 	case field.Kind() == protoreflect.MessageKind:
 		converted := empty()
 		return converted, copyFields(value.Message(), converted.Message(), nil)
 	case field.Kind() == protoreflect.EnumKind && field.Enum().Values().ByNumber(value.Enum()) == nil:
-		return value, fmt.Errorf("%w: this version lacks %s %d", backend.ErrInvalid, field.Name(), value.Enum())
+		return value, fmt.Errorf("this version lacks %s %d", field.Name(), value.Enum())
 	}
 	return value, nil
 }

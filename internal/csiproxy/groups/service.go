@@ -94,7 +94,7 @@ func (o older[H]) call(name, served string, renamed convert.Names) call[H] {
 			//nolint:forcetypeassert // requests and responses are messages
 			converted, from := newer.request().(proto.Message), request.(proto.Message)
 			if err := convert.Message(from, converted, renamed); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%w: %w", backend.ErrInvalid, err)
 			}
 			answer, err := newer.answer(ctx, part, converted)
 			if err != nil {

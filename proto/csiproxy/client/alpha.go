@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/convert"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1alpha1"
@@ -37,7 +38,7 @@ func inV1alpha1(ctx context.Context, c call) error {
 	names := convert.Names{"disk_number": "disk_id"}
 	request, response := convert.NewMessage(method.Input()), convert.NewMessage(method.Output())
 	if err := convert.Message(asked, request, names); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", backend.ErrInvalid, err)
 	}
 	if r, ok := c.request.(*v1.MountISCSILunRequest); ok {
 		lunToAlpha(r, request.(*v1alpha1.MountISCSILunRequest)) //nolint:forcetypeassert // the method's

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -8,12 +9,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csi/statuscode"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
+	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1alpha1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
 )
 
@@ -137,6 +143,40 @@ func TestDialects_whatAVersionCannotExpressIsAnError(t *testing.T) {
 			}
 			_ = proxy.Close()
 		}
+	}
+}
+
+// garbled serves v1alpha1 as a faulty proxy does: with texts that are not numbers.
+type garbled struct {
+	v1alpha1.UnimplementedCSIProxyServiceServer
+}
+
+func (garbled) Mkdir(context.Context, *v1alpha1.MkdirRequest) (*v1alpha1.MkdirResponse, error) {
+	return nil, backend.ErrInvalid
+}
+
+func (garbled) GetDiskLocations(
+	context.Context, *v1alpha1.GetDiskLocationsRequest,
+) (*v1alpha1.GetDiskLocationsResponse, error) {
+	return &v1alpha1.GetDiskLocationsResponse{DiskLocations: map[string]*v1alpha1.DiskLocation{
+		"7": {Adapter: "none", Bus: "2", Target: "3", Lun: "4"},
+	}}, nil
+}
+
+// The request was valid: a caller must not take the answer for a final INVALID_ARGUMENT.
+func TestDialects_anAnswerThatCannotBeConvertedIsNotAnInvalidRequest(t *testing.T) {
+	n := newNode(t)
+	n.run(api.Definition{Version: v1alpha1.Version, Register: func(registrar grpc.ServiceRegistrar, _ api.Host) {
+		v1alpha1.RegisterCSIProxyServiceServer(registrar, garbled{})
+	}})
+	proxy, err := client.Dial(t.Context(), n.plugin("v1alpha1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = proxy.Close() }()
+	_, err = proxy.GetDiskLocations(t.Context(), &v1.GetDiskLocationsRequest{})
+	if got := statuscode.Of(err); got != codes.Internal || !strings.Contains(err.Error(), `adapter "none" is not a number`) {
+		t.Errorf("%v: %v", got, err)
 	}
 }
 
