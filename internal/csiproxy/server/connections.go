@@ -121,10 +121,7 @@ func (l *listener) Close() error {
 
 // identity implements gRPC's credentials for a pipe: without encryption, which a pipe of
 // one machine does not need, but with the client's process, read once per connection.
-type identity struct {
-	credentials.TransportCredentials // insecure's, for the methods of clients
-	transport                        Transport
-}
+type identity struct{ transport Transport }
 
 // client is the identity as gRPC carries it to the calls.
 type client struct {
@@ -144,6 +141,22 @@ func (i identity) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	return raw, client{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
 		process: i.transport.Client(inner)}, nil
 }
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (identity) ClientHandshake(_ context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return raw, client{}, nil
+}
+
+// Info implements credentials.TransportCredentials.
+func (identity) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "named pipe"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (i identity) Clone() credentials.TransportCredentials { return i }
+
+// OverrideServerName implements credentials.TransportCredentials.
+func (identity) OverrideServerName(string) error { return nil }
 
 // Caller returns the process that made the call of ctx.
 func Caller(ctx context.Context) (Process, bool) {

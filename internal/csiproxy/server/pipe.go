@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
@@ -64,7 +63,7 @@ func newPipe(definition api.Definition, o Options, sddl string, metrics *metrics
 	calls := newCalls(name, o.Limits, o.Logger, metrics)
 	var services []string
 	p.grpc = grpc.NewServer(
-		grpc.Creds(identity{insecure.NewCredentials(), o.Transport}),
+		grpc.Creds(identity{o.Transport}),
 		grpc.UnaryInterceptor(calls.unary),
 		grpc.UnknownServiceHandler(func(s any, stream grpc.ServerStream) error { return calls.unknown(services)(s, stream) }),
 		grpc.MaxRecvMsgSize(o.Limits.Message),
