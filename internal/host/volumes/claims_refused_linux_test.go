@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -11,6 +12,26 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
+
+// A rejection that the store could not record is a failure, with the back-off of one and
+// a retry when a driver registers; the wait for another class is not.
+func TestClaims_aRejectionThatIsNotRecordedIsAFailure(t *testing.T) {
+	w := newWorld(t)
+	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
+		if rpc != "CreateVolume" {
+			return nil
+		}
+		if err := w.store.Close(); err != nil {
+			t.Error(err)
+		}
+		return csidriver.Fail(codes.InvalidArgument, "no such speed")
+	}
+	key := w.claim("data")
+	again, err := w.manager.Controllers()[0].Do(t.Context(), key)
+	if again != 0 || err == nil || !strings.Contains(err.Error(), "no such speed") {
+		t.Errorf("again after %v: %v", again, err)
+	}
+}
 
 // A request that the driver rejected as invalid is repeated only after its class has
 // been replaced.

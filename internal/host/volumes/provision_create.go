@@ -147,20 +147,24 @@ func (m *Manager) createVolumeFailed(
 			Call: claim.CallCreate, Copied: request.GetVolumeContentSource() != nil, Repeated: !first, Desired: true,
 		}, err)
 	}
-	switch {
-	case outcome == lifecycle.RetryLater:
-		err = &rejectedError{err}
-	case outcome.KeepsIntent() && !lifecycle.MayRun(claim.CallCreate, err):
+	if outcome != lifecycle.RetryLater && outcome.KeepsIntent() && !lifecycle.MayRun(claim.CallCreate, err) {
 		err = &uncertain{fmt.Errorf("volume %q may have been made by an earlier call, and the driver does not say: %w",
 			intent.VolumeName, err)}
 	}
 	note(&intent.Trouble, claim.CallCreate, err)
-	return errors.Join(err, m.update(func(tx *store.Tx) error {
+	unrecorded := m.update(func(tx *store.Tx) error {
 		if !outcome.KeepsIntent() {
 			return removeIntent(tx, intent)
 		}
 		return tx.Provisionings().Put(string(intent.ClaimUID), intent)
-	}))
+	})
+	switch {
+	case unrecorded != nil:
+		return errors.Join(err, unrecorded)
+	case outcome == lifecycle.RetryLater:
+		return &rejectedError{err}
+	}
+	return err
 }
 
 // isLocal reports whether an error came before the call to the driver or after its
