@@ -29,7 +29,7 @@ type Client[T any] interface {
 
 // rejection is an error of the API server that is ErrChanged, unless the object is the
 // one that the write was prepared for. A guard that fails is a conflict in a merge patch,
-// and invalid in a JSON patch; but so is a write that the API server never accepts.
+// and invalid in a JSON patch; but so is a JSON patch that the API server never accepts.
 type rejection struct{ error }
 
 func (r rejection) Is(target error) bool { return target == ErrChanged }
@@ -63,7 +63,7 @@ func (s *Store[T]) write(
 	switch {
 	case apierrors.IsNotFound(err):
 		return object, ErrGone
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
+	case apierrors.IsConflict(err), kind == types.JSONPatchType && apierrors.IsInvalid(err):
 		return object, rejection{err}
 	case err != nil:
 		return object, err

@@ -96,6 +96,21 @@ func TestRetry_ofAWriteThatTheAPIServerNeverAccepts(t *testing.T) {
 	}
 }
 
+// TestMerge_thatTheAPIServerNeverAccepts: the guards of a merge patch fail with a conflict.
+func TestMerge_thatTheAPIServerNeverAccepts(t *testing.T) {
+	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
+	store, client := c.Env.Set.Volumes(), c.Env.Core.CoreV1().PersistentVolumes()
+	c.Start()
+	c.React("patch", "persistentvolumes", func(apiserver.Request) error {
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), "a", nil)
+	})
+	cached, _ := store.Get("a")
+	_, err := store.Merge(t.Context(), client, cached, map[string]any{})
+	if !apierrors.IsInvalid(err) || errors.Is(err, cluster.ErrChanged) {
+		t.Error(err)
+	}
+}
+
 // TestPatch_thatDeletesTheObjectIsNotStored: the answer to the removal of the last
 // finalizer is older than the deletion that the watch delivers.
 func TestPatch_thatDeletesTheObjectIsNotStored(t *testing.T) {

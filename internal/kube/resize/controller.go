@@ -185,7 +185,8 @@ func (c *Controller) syncModify(ctx context.Context, key string) (time.Duration,
 	return c.again(ctx, key, c.modify)
 }
 
-// again repeats a step with the live claim if another client wrote it in between.
+// again repeats a step with the live claim if another client wrote it before the driver
+// was called.
 func (c *Controller) again(
 	ctx context.Context, key string, step func(context.Context, subject) (time.Duration, error),
 ) (time.Duration, error) {

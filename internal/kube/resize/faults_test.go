@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -138,6 +139,74 @@ func TestFaults_endlessConflictsAreSlowedDown(t *testing.T) {
 	})
 	if n := w.driver.Count(expandRPC); n > 0 {
 		t.Errorf("the driver was called %d times before what it was to do was written", n)
+	}
+}
+
+// TestFaults_aCallWhoseOutcomeIsNotWrittenIsRepeatedAfterTheBackoff: a driver's call is
+// never repeated at once, also not because an object has changed or is gone.
+func TestFaults_aCallWhoseOutcomeIsNotWrittenIsRepeatedAfterTheBackoff(t *testing.T) {
+	volumes, claims := corev1.Resource("persistentvolumes"), corev1.Resource("persistentvolumeclaims")
+	for name, row := range map[string]struct {
+		resource string
+		answer   error
+		failed   error // the driver's answer
+	}{
+		"the PersistentVolume is never accepted": {
+			volumes.Resource, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), "pv-1", nil), nil,
+		},
+		"the PersistentVolume is gone":       {volumes.Resource, apierrors.NewNotFound(volumes, "pv-1"), nil},
+		"the PersistentVolume has a new UID": {volumes.Resource, apierrors.NewConflict(volumes, "pv-1", errors.New("uid differs")), nil},
+		"the claim changes after a success":  {claims.Resource, apierrors.NewConflict(claims, "data", errors.New("changed")), nil},
+		"the claim changes after a failure": {
+			claims.Resource, apierrors.NewConflict(claims, "data", errors.New("changed")), csidriver.Fail(codes.OutOfRange, "too much"),
+		},
+	} {
+		for rpc, change := range map[string]func(*corev1.PersistentVolumeClaim){expandRPC: asking(3), modifyRPC: wanting("gold")} {
+			t.Run(rpc+": "+name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, class("gold"))
+				w.Env.Retry = work.Retry{Start: time.Hour, Max: time.Hour} // only the first try
+				w.always(rpc, row.failed)
+				w.React("patch", row.resource, func(apiserver.Request) error {
+					if w.driver.Count(rpc) > 0 {
+						return row.answer
+					}
+					return nil
+				})
+				c, _ := w.runIn(w.Env)
+				w.change(change)
+				w.Eventually(func() error {
+					if c.queue.Failures("shop/data") == 0 {
+						return fmt.Errorf("no retry is due after %d calls", w.driver.Count(rpc))
+					}
+					return nil
+				})
+				w.staysAt(rpc, 1)
+			})
+		}
+	}
+}
+
+// TestFaults_aStatusThatIsNeverAcceptedIsWrittenOnceInATry: the API server's answer does
+// not mean that the claim has changed.
+func TestFaults_aStatusThatIsNeverAcceptedIsWrittenOnceInATry(t *testing.T) {
+	w := newWorld(t)
+	w.Env.Retry = work.Retry{Start: time.Hour, Max: time.Hour} // only the first try
+	var patches atomic.Int32
+	w.React("patch", "persistentvolumeclaims", func(apiserver.Request) error {
+		patches.Add(1)
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim").GroupKind(), "data", nil)
+	})
+	c, _ := w.runIn(w.Env)
+	w.change(asking(3))
+	w.Eventually(func() error {
+		if c.queue.Failures("shop/data") == 0 {
+			return errors.New("no retry is due")
+		}
+		return nil
+	})
+	if n := patches.Load(); n != 1 {
+		t.Errorf("%d patches", n)
 	}
 }
 

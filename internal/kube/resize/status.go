@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// begin writes the intent to the claim's status. It returns cluster.ErrChanged if the claim has
-// changed since the decision.
+// begin writes the intent to the claim's status. It returns cluster.ErrChanged if the claim
+// has changed since the decision.
 func (c *Controller) begin(
 	ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim),
 ) (subject, error) {
@@ -25,12 +25,16 @@ func (c *Controller) begin(
 }
 
 // record writes an outcome. An outcome stays true after other changes of the claim, so
-// that record reads a changed claim again and writes the outcome to it.
+// that record reads a changed claim again and writes the outcome to it. It never returns
+// cluster.ErrChanged, after which the driver would be called again at once.
 func (c *Controller) record(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) error {
 	for attempt := 0; ; attempt++ {
 		_, err := c.begin(ctx, s, write)
-		if !errors.Is(err, cluster.ErrChanged) || attempt == conflictRetries {
+		switch {
+		case !errors.Is(err, cluster.ErrChanged):
 			return err
+		case attempt == conflictRetries:
+			return opaque(err)
 		}
 		if s.claim, err = c.refresh(ctx, s.claim); err != nil {
 			return err
@@ -115,14 +119,21 @@ func orNull[T ~string](value T) any {
 	return value
 }
 
-// patchVolume merges into the PersistentVolume.
+// patchVolume merges into the PersistentVolume. It never returns cluster.ErrGone or
+// cluster.ErrChanged, which are about the claim.
 func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) error {
 	_, err := c.volumes.Merge(ctx, c.env.Core.CoreV1().PersistentVolumes(), volume, change)
+	if errors.Is(err, cluster.ErrGone) || errors.Is(err, cluster.ErrChanged) {
+		err = opaque(err)
+	}
 	if err != nil {
 		return fmt.Errorf("write PersistentVolume %s: %w", volume.Name, err)
 	}
 	return nil
 }
+
+// opaque returns an error with the same text that wraps none.
+func opaque(err error) error { return errors.New(err.Error()) }
 
 // unless returns nil if err is harmless, otherwise err.
 func unless(harmless, err error) error {
