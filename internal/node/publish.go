@@ -61,7 +61,7 @@ func (e *Engine) checkStagingPath(r PublishRequest) error {
 	}
 	inside := func(dir, path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 	if inside(r.StagingPath, r.TargetPath) || inside(r.TargetPath, r.StagingPath) {
-		return fmt.Errorf("%w: target_path and staging_target_path lie in each other", backend.ErrInvalid)
+		return fmt.Errorf("%w: target_path and staging_target_path are equal, or one contains the other", backend.ErrInvalid)
 	}
 	return nil
 }

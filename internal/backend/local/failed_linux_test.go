@@ -200,7 +200,7 @@ func TestUnreadableRecord_doesNotBlockOtherVolumes(t *testing.T) {
 				t.Errorf("capacity %+v, %v", capacity, err)
 			}
 			if _, err := pool.Volume(t.Context(), volume.ID); err == nil || errors.Is(err, backend.ErrNotFound) {
-				t.Errorf("the volume: %v; want that it is left alone", err)
+				t.Errorf("the volume: %v; want an error that says it cannot be used", err)
 			}
 			problems, err := pool.StorageHealth(t.Context())
 			if err != nil || len(problems) != 1 || problems[0].Reason != "RecordsUnusable" {

@@ -173,6 +173,7 @@ func (p *Pool) recordHealth() []backend.HealthProblem {
 	first := slices.Sorted(maps.Keys(broken))[0]
 	return []backend.HealthProblem{{
 		Kind: backend.HealthDegraded, Reason: "RecordsUnusable",
-		Message: fmt.Sprintf("%d entries are left alone, the first is %s: %v", len(broken), first, broken[first]),
+		Message: fmt.Sprintf("%d entries cannot be used and are not changed, the first is %s: %v",
+			len(broken), first, broken[first]),
 	}}
 }

@@ -31,7 +31,7 @@ func lookup[T any](x *index, from func(*index) map[string]T, id string) (T, bool
 	defer x.mu.RUnlock()
 	if err := x.broken[id]; err != nil {
 		var none T
-		return none, false, fmt.Errorf("%s is left alone: %w", id, err)
+		return none, false, fmt.Errorf("%s cannot be used and is not changed: %w", id, err)
 	}
 	found, ok := from(x)[id]
 	return found, ok, nil

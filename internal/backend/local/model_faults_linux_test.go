@@ -283,8 +283,8 @@ func remountIdle(dir string, flags uintptr) error {
 	}
 }
 
-// damage starts the pool with a record that cannot be used: its volume alone is
-// left alone, and can be detached. With the record restored it is back.
+// damage starts the pool with a record that cannot be used: only calls for its
+// volume fail, which can still be detached. With the record restored it is back.
 func (m *model) damage() {
 	name := m.drawVolume()
 	volume := m.volumes[name]

@@ -110,7 +110,7 @@ func TestOpen_aRecordThatCannotBeReadDoesNotAffectOtherEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := again.Volume(t.Context(), damaged.ID); err == nil || errors.Is(err, backend.ErrNotFound) {
-		t.Fatalf("the damaged volume: %v; want that it is left alone", err)
+		t.Fatalf("the damaged volume: %v; want an error that says it cannot be used", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "volumes", damaged.ID, "data")); err != nil {
 		t.Fatalf("its data: %v", err)

@@ -12,7 +12,7 @@ import (
 )
 
 // recordVersion is written into every record. A record with a higher one comes
-// from a newer Holdfast: it is left alone and its ID refused.
+// from a newer Holdfast: its entry is not changed, and calls for its ID are rejected.
 const recordVersion = 1
 
 type state string

@@ -20,8 +20,8 @@ import (
 const keepPartial = 24 * time.Hour
 
 // recover reads every record, completes or undoes interrupted operations, and measures
-// the room. A record that cannot be used is reported and its entry left alone;
-// everything else works.
+// the room. An entry whose record cannot be used is reported and not changed; all others
+// work.
 func (p *Pool) recover(ctx context.Context) error {
 	if err := p.recoverGroups(ctx); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (p *Pool) dropEntry(ctx context.Context, entry string) error {
 }
 
 // dropWithoutRecord removes a directory that was made just before a crash. One
-// with data in it had a record once: it is left alone.
+// with data in it had a record once: it is reported and not changed.
 func (p *Pool) dropWithoutRecord(entry string) error {
 	p.dropTemps(entry)
 	names, err := p.list(entry)
@@ -267,7 +267,7 @@ func (p *Pool) dropWithoutRecord(entry string) error {
 }
 
 func (p *Pool) reportBroken(entry string, err error) {
-	p.log.Error("an entry of the pool cannot be used and is left alone", "path", entry, "error", err)
+	p.log.Error("an entry of the pool cannot be used and is not changed", "path", entry, "error", err)
 	p.index.breakEntry(path.Base(entry), err)
 }
 

@@ -20,7 +20,7 @@ func toStatus(err error, secrets []string) error {
 	}
 	message := csimessage.WithoutSecrets(err.Error(), secrets)
 	if message == "" {
-		message = "the operation failed without saying why"
+		message = "the operation failed without an error text"
 	}
 	return status.Error(statuscode.Of(err), message)
 }

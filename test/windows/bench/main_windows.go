@@ -33,7 +33,7 @@ import (
 const (
 	pipe      = `\\.\pipe\csi-proxy-filesystem-v1`
 	startTime = time.Minute
-	settle    = 3 * time.Second // until a process that serves is idle
+	idleAfter = 3 * time.Second // a serving process that gets no calls
 )
 
 // plan is what is measured.
@@ -45,7 +45,7 @@ type plan struct {
 
 func main() {
 	proxy := flag.String("proxy", "", "`path` of csi-proxy.exe")
-	reference := flag.String("reference", "", "`path` of another csi-proxy.exe to measure beside it")
+	reference := flag.String("reference", "", "`path` of another csi-proxy.exe to compare it with")
 	calls := flag.Int("calls", 2000, "calls of each measurement")
 	rounds := flag.Int("rounds", 3, "rounds, of which the median counts")
 	flag.Parse()
@@ -127,7 +127,7 @@ func (p plan) measure(program string, r *results) error {
 	if err := awaitPipe(); err != nil {
 		return err
 	}
-	time.Sleep(settle)
+	time.Sleep(idleAfter)
 	memory, err := resident(uint32(command.Process.Pid))
 	if err != nil {
 		return err
