@@ -110,6 +110,59 @@ func TestChanges_doNotDelayEachOther(t *testing.T) {
 	})
 }
 
+// A modification that failed because the volume was too small is repeated after the
+// expansion, and not only after the pause of a rejected class.
+func TestChanges_anExpansionEndsThePauseOfAModification(t *testing.T) {
+	d := newDaemon(t, modifies, largeOnly, func(driver *csidriver.Driver) {
+		tooSmall := driver.Before
+		driver.Before = func(ctx context.Context, rpc string, request any) error {
+			if rpc == "ControllerExpandVolume" && driver.Count("ControllerModifyVolume") == 0 {
+				return csidriver.Fail(codes.Internal, "not before the modification")
+			}
+			return tooSmall(ctx, rpc, request)
+		}
+	})
+	key := d.claim("data", protected)
+	d.isBound(key)
+	d.attributes("gold", "d.example", map[string]string{"iops": "9"})
+	d.wants(key, func(p *corev1.PersistentVolumeClaim) {
+		grow("2Gi")(p)
+		attributesNamed("gold")(p)
+	})
+	d.hasClass(key, "gold")
+}
+
+// The controllers of a claim see the success of an expansion as a change by another
+// writer, which shortens a back-off. They see its failure as a change of their own.
+func TestChanges_onlyTheSuccessOfAnExpansionIsNoChangeOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	key := w.ensured("data")
+	w.request(key, "2Gi")
+	writer := &store.Writer{}
+	// writers returns the writers of the changes of the claim during an expansion.
+	writers := func() (all []*store.Writer) {
+		watch := w.store.Watch(w.version())
+		_, _ = w.manager.Controllers()[1].Do(store.WithWriter(t.Context(), writer), key)
+		changes, err := watch.Poll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range changes {
+			if change.Kind.Resource == claimResource {
+				all = append(all, change.Writer)
+			}
+		}
+		return all
+	}
+	w.driver.Before = failing("ControllerExpandVolume", codes.Internal, 1)
+	if all := writers(); len(all) == 0 || slices.ContainsFunc(all, func(of *store.Writer) bool { return of != writer }) {
+		t.Errorf("the writers of a failed expansion are %v", all)
+	}
+	if all := writers(); len(all) == 0 || all[len(all)-1] == writer {
+		t.Errorf("the writers of an expansion are %v", all)
+	}
+}
+
 // A claim that is deleted while its volume is being expanded or modified keeps the
 // volume until the driver has answered.
 func TestChanges_endBeforeTheirClaimIsDeleted(t *testing.T) {

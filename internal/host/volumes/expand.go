@@ -242,9 +242,12 @@ func pauseAfter(then lifecycle.Failure, failure, recording error) (time.Duration
 	return then.Pause, failure
 }
 
-// recordExpanded writes the new size, of volume and claim at once.
+// recordExpanded writes the new size, of volume and claim at once. It writes as none of
+// the claim's controllers: a modification that failed because the volume was too small
+// is due again, and its back-off must end.
 func (m *Manager) recordExpanded(found bound, size resource.Quantity, node bool) error {
-	err := m.editBound(found, func(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) {
+	noController := m.as(context.Background())
+	err := noController.editBound(found, func(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) {
 		volume.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
 		// From now on, the node's part is for the size that the driver reported.
 		pvc.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: size}
@@ -256,13 +259,16 @@ func (m *Manager) recordExpanded(found bound, size resource.Quantity, node bool)
 			markExpanded(volume, size)
 		}
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case node:
+	}
+	rejected := m.modifications.get(string(found.claim.UID))
+	rejected.Rejected, rejected.RetryAt = "", time.Time{}
+	m.modifications.learn(found.claim, rejected)
+	if node {
 		m.recordEvent(claimAbout(found.claim), false, reasonNodeRequired,
 			"the volume has grown; its filesystem grows on the node")
-	default:
+	} else {
 		m.recordEvent(claimAbout(found.claim), false, reasonResizeSuccessful,
 			fmt.Sprintf("the volume has %s", size.String()))
 	}
