@@ -240,12 +240,17 @@ func (s *Store[T]) send(ctx context.Context, target *shard, changes map[string]*
 		if c.unwritten--; c.unwritten > 0 {
 			continue
 		}
-		// A change that was requested meanwhile counts, and is written next.
-		if later := s.pending[key]; later == nil || later.text != "" {
-			if c.text == "" {
-				delete(s.intents, key)
-			} else {
-				s.intents[key] = c.intent
+		// A change that was requested meanwhile counts, and is written next. It was
+		// prepared without this one.
+		later := s.pending[key]
+		switch {
+		case later != nil && later.text == "":
+		case c.text == "":
+			delete(s.intents, key)
+		default:
+			s.intents[key] = c.intent
+			if later != nil && !later.after {
+				s.absorb(later, c.intent)
 			}
 		}
 		c.finish(nil)

@@ -242,15 +242,19 @@ func (s *Store[T]) reread(ctx context.Context, target *shard, changes map[string
 	return nil
 }
 
-// learn merges an intent that another process has stored into this process's own changes
-// of the key. Without any it merges the intent into memory and returns true. The caller
-// holds the lock.
+// learn merges an intent that another process has stored into memory and into this
+// process's own changes of the key, and reports whether it did so in memory: a removed
+// intent stays removed, also if a new one is to replace it. The next Put merges with memory,
+// also after a change that fails. The caller holds the lock.
 func (s *Store[T]) learn(key string, stored T, own ...*change[T]) bool {
-	own = slices.DeleteFunc(own, func(c *change[T]) bool { return c == nil })
+	removed := false
 	for _, c := range own {
-		s.absorb(c, stored)
+		if c != nil {
+			s.absorb(c, stored)
+			removed = removed || c.text == "" || c.after
+		}
 	}
-	if len(own) > 0 {
+	if removed {
 		return false
 	}
 	if known, found := s.intents[key]; found {

@@ -1,6 +1,8 @@
 package intent
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -50,6 +52,97 @@ func TestPut_mergesWhatAnotherProcessWrote(t *testing.T) {
 			t.Errorf("loaded: %v", got)
 		}
 	})
+}
+
+// TestPut_duringAnotherWriteOfTheKey: the caller of the first Put has left. Its write has
+// read what another process wrote, and is under way again.
+func TestPut_duringAnotherWriteOfTheKey(t *testing.T) {
+	for name, row := range map[string]struct {
+		known  bool // the first process has the intent
+		failed bool // the write that is under way
+		want   names
+	}{
+		"a known intent is written": {true, false, names{"1", "2", "3", "4"}},
+		"a new intent is written":   {false, false, names{"2", "3", "4"}},
+		"a known intent fails":      {true, true, names{"1", "2", "4"}},
+		"a new intent fails":        {false, true, names{"2", "4"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := newServer()
+			first, second := openNames(t, api), openNames(t, api)
+			add(t, first, "other", "x", "x")
+			if row.known {
+				add(t, first, "a", "1", "1")
+				add(t, second, "a", "2", "1", "2")
+			} else {
+				add(t, second, "a", "2", "2")
+			}
+			arrived, release := api.holdSecondUpdate(row.failed)
+			leaving, leave := context.WithCancel(t.Context())
+			go func() { <-arrived; leave() }()
+			if _, err := first.Put(leaving, "a", names{"3"}); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			written := make(chan names, 1)
+			go func() {
+				got, err := first.Put(t.Context(), "a", names{"4"})
+				if err != nil {
+					t.Error(err)
+				}
+				written <- got
+			}()
+			eventually(t, "the second Put is pending", func() bool {
+				first.mu.Lock()
+				defer first.mu.Unlock()
+				return first.pending["a"] != nil
+			})
+			close(release)
+			if got := <-written; !slices.Equal(got, row.want) {
+				t.Errorf("Put returned %v; want %v", got, row.want)
+			}
+			if got, _ := openNames(t, api).Get("a"); !slices.Equal(got, row.want) {
+				t.Errorf("stored: %v; want %v", got, row.want)
+			}
+		})
+	}
+}
+
+// TestPut_thatFailsAfterItReadAnotherProcessesIntent: the store still knows that intent.
+func TestPut_thatFailsAfterItReadAnotherProcessesIntent(t *testing.T) {
+	api := newServer()
+	first, second := openNames(t, api), openNames(t, api)
+	add(t, first, "other", "x", "x")
+	add(t, second, "a", "2", "2")
+	_, release := api.holdSecondUpdate(true)
+	close(release)
+	if _, err := first.Put(t.Context(), "a", names{"3"}); err == nil {
+		t.Fatal("the write did not fail")
+	}
+	if got, _ := first.Get("a"); !slices.Equal(got, names{"2"}) {
+		t.Errorf("in memory: %v", got)
+	}
+}
+
+// holdSecondUpdate holds the second of the next updates until release is closed, and then
+// lets it fail or not.
+func (s *server) holdSecondUpdate(fail bool) (arrived, release chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	arrived, release = make(chan struct{}), make(chan struct{})
+	updates := 0
+	s.fail = func(verb string) error {
+		if verb != "update" {
+			return nil
+		}
+		switch updates++; {
+		case updates == 1:
+			s.arrived, s.release = arrived, release
+		case updates == 2 && fail:
+			return errors.New("no leader")
+		}
+		return nil
+	}
+	return arrived, release
 }
 
 // TestPut_afterARemovalStartsAnew: what the removed intent had does not count.

@@ -113,7 +113,8 @@ type change[T any] struct {
 //
 // merge combines two versions of an intent: a stored one, which another process may have
 // written, and the one that is to replace it. It also combines the copies of an intent
-// that a write of unknown outcome may leave in two objects. A nil merge returns next.
+// that a write of unknown outcome may leave in two objects, the newer one as next. A nil
+// merge returns next.
 func New[T any](o Options, nodeOf func(T) string, merge func(stored, next T) T) *Store[T] {
 	setDefault(&o.Window, DefaultWindow)
 	setDefault(&o.Spacing, DefaultSpacing)
@@ -238,8 +239,8 @@ func (s *Store[T]) change(key string, c *change[T]) {
 	s.pending[key] = c
 }
 
-// absorb merges an intent that another process has stored into a change that is not
-// written yet. A removal stays a removal. The caller holds the lock.
+// absorb merges an intent that is stored, by another process or by an earlier change, into
+// a change that is not written yet. A removal stays a removal. The caller holds the lock.
 func (s *Store[T]) absorb(c *change[T], stored T) {
 	if c.text == "" {
 		return
