@@ -2,9 +2,11 @@ package intent
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // duplicate copies the one object of a server under another number.
@@ -86,6 +88,26 @@ func TestLoad_ofTwoCopies(t *testing.T) {
 		if loaded.Text != "saved" || reread.Text != "saved" || !found || err != nil {
 			t.Errorf("object %s has the later copy: loaded %v, reread %v, %v, %v", number, loaded, reread, found, err)
 		}
+	}
+}
+
+// TestLoad_withoutMerge_prefersTheOwnCopy: the copy of an earlier deployment is older.
+func TestLoad_withoutMerge_prefersTheOwnCopy(t *testing.T) {
+	api := newServer()
+	openPlain := func(api *server, node string) *Store[note] {
+		options := Options{ConfigMaps: api, Driver: "d.example", Node: node, Window: time.Millisecond, Spacing: time.Millisecond}
+		return start(t, New[note](options, nil, nil))
+	}
+	for node, text := range map[string]string{"n": "of node n", "": "own"} {
+		separate := newServer() // neither store loads the other's intent
+		put(t, openPlain(separate, node), "a", text)
+		maps.Copy(api.objects, separate.objects)
+	}
+	store := openPlain(api, "")
+	loaded, _ := store.Get("a")
+	reread, found, err := store.Reread(t.Context(), "a")
+	if loaded.Text != "own" || reread.Text != "own" || !found || err != nil {
+		t.Errorf("loaded %v, reread %v, %v, %v", loaded, reread, found, err)
 	}
 }
 

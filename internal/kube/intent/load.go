@@ -33,7 +33,7 @@ func (s *Store[T]) Load(ctx context.Context) error {
 				continue
 			}
 			if earlier, found := s.intents[key]; found {
-				intent = s.merge(intent, earlier)
+				intent = s.merge(earlier, intent)
 			}
 			s.intents[key] = intent
 		}
@@ -190,7 +190,7 @@ func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
 			return intent, found, fmt.Errorf("entry %s of ConfigMap %s of intents is damaged: %w", key, name, err)
 		}
 		if stored {
-			copied = s.merge(copied, current)
+			copied = s.merge(current, copied)
 		}
 		current, stored = copied, true
 	}
