@@ -12,10 +12,11 @@ import (
 )
 
 var (
-	// ErrChanged: the object has changed since the write was prepared. The next try
-	// begins with its new state, so users need not see the error.
+	// ErrChanged: the object has changed since the write was prepared, or a write found
+	// another one of the same name. The next try begins with its new state, so users need
+	// not see the error.
 	ErrChanged = errors.New("the object has changed meanwhile")
-	// ErrGone: the object does not exist, or is another one of the same name.
+	// ErrGone: the object does not exist, or Live found another one of the same name.
 	ErrGone = errors.New("the object is gone")
 )
 
@@ -62,7 +63,7 @@ func (s *Store[T]) write(
 	written, err := client.Patch(ctx, object.GetName(), kind, patch, metav1.PatchOptions{}, subresources...)
 	switch {
 	case apierrors.IsNotFound(err):
-		return object, ErrGone
+		return object, fmt.Errorf("%w: %s", ErrGone, err.Error())
 	case apierrors.IsConflict(err), kind == types.JSONPatchType && apierrors.IsInvalid(err):
 		return object, rejection{err}
 	case err != nil:

@@ -2,7 +2,9 @@ package cluster_test
 
 import (
 	"errors"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,6 +95,25 @@ func TestRetry_ofAWriteThatTheAPIServerNeverAccepts(t *testing.T) {
 	})
 	if !apierrors.IsInvalid(err) || errors.Is(err, cluster.ErrChanged) || tries != 1 {
 		t.Errorf("%v after %d tries", err, tries)
+	}
+}
+
+// TestMerge_withoutTheObject: a resource that lacks the subresource has the same code as an
+// object that is gone. The text tells them apart.
+func TestMerge_withoutTheObject(t *testing.T) {
+	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
+	store, client := c.Env.Set.Volumes(), c.Env.Core.CoreV1().PersistentVolumes()
+	c.Start()
+	c.React("patch", "persistentvolumes", func(apiserver.Request) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: "the server could not find the requested resource",
+		}}
+	})
+	cached, _ := store.Get("a")
+	_, err := store.Merge(t.Context(), client, cached, map[string]any{}, "status")
+	if !errors.Is(err, cluster.ErrGone) || !strings.Contains(err.Error(), "could not find the requested resource") {
+		t.Error(err)
 	}
 }
 
