@@ -11,10 +11,10 @@ import (
 func TestMachine_knowsAnOperationThatEnds(t *testing.T) {
 	m := New(newEC2(), Options{})
 	defer m.Close()
-	for i := range 5000 { // which take a while to read
+	for i := range 500 { // which take a while to read
 		m.remember(pair{"vol-1", fmt.Sprintf("i-other-%d", i)}, func(*memory) {})
 	}
-	for i := range 100 {
+	for i := range 1000 {
 		p := pair{"vol-1", fmt.Sprintf("i-%d", i)}
 		m.mu.Lock()
 		m.operations[p] = &operation{pair: p}
