@@ -103,7 +103,11 @@ func addUp(tx *bbolt.Tx) *sums {
 }
 
 func readSums(tx *bbolt.Tx) (*sums, error) {
-	content, err := checkRecord(metaBucket, sumsKey, tx.Bucket([]byte(metaBucket)).Get([]byte(sumsKey)))
+	return decodeSums(tx.Bucket([]byte(metaBucket)).Get([]byte(sumsKey)))
+}
+
+func decodeSums(stored []byte) (*sums, error) {
+	content, err := checkRecord(metaBucket, sumsKey, stored)
 	if err != nil {
 		return nil, err
 	}

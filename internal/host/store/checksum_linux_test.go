@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -46,8 +47,8 @@ func busy(t *testing.T, random *rand.Rand, schema int) (root string, before, aft
 	t.Helper()
 	root = t.TempDir()
 	s := open(t, root)
+	after = contentsOf(t, s)
 	for i := range 60 {
-		before = contentsOf(t, s)
 		name := fmt.Sprintf("c%02d", random.IntN(25))
 		err := s.Update(func(tx *Tx) error {
 			if random.IntN(5) == 0 {
@@ -61,13 +62,15 @@ func busy(t *testing.T, random *rand.Rand, schema int) (root string, before, aft
 		if err != nil {
 			t.Fatal(err)
 		}
+		if now := contentsOf(t, s); !maps.Equal(now, after) { // else no transaction was written
+			before, after = after, now
+		}
 		if i == 40 {
 			if err := s.Backup(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	after = contentsOf(t, s)
 	if schema < checksummed {
 		s.takeChecksums(t, schema)
 	}
@@ -106,23 +109,66 @@ func (s *Store) takeChecksums(t *testing.T, schema int) {
 	}
 }
 
+var (
+	damageSeed  = flag.Uint64("damage.seed", 7, "of the random damage to a store")
+	damageStore = flag.String("damage.store", "",
+		"the undamaged `file` of a failed run: bbolt orders the pages of a new one differently")
+)
+
+// undamaged makes a store, or copies that of a failed run. before and after are its
+// records before and after the last transaction.
+func undamaged(t *testing.T) (root string, whole []byte, before, after map[string]string) {
+	t.Helper()
+	root, before, after = busy(t, rand.New(rand.NewPCG(*damageSeed, 9)), Schema)
+	path := filepath.Join(root, FileName)
+	if *damageStore != "" {
+		data, err := os.ReadFile(*damageStore)
+		if err := errors.Join(err, os.WriteFile(path, data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		kept := filepath.Join(os.TempDir(), fmt.Sprintf("undamaged-%d.db", os.Getpid()))
+		if err := os.WriteFile(kept, whole, 0o600); err != nil {
+			t.Error(err)
+		}
+		t.Logf("repeat with -damage.seed=%d -damage.store=%s", *damageSeed, kept)
+	})
+	return root, whole, before, after
+}
+
+// damaged changes some bytes anywhere, or in the header and the first entry of a page.
+func damaged(random *rand.Rand, whole []byte) (data []byte, at, length int) {
+	data = slices.Clone(whole)
+	at, length = random.IntN(len(data)), 1+random.IntN(1<<random.IntN(6))
+	if random.IntN(2) == 0 {
+		at, length = at/os.Getpagesize()*os.Getpagesize()+random.IntN(32), 1
+	}
+	for i := at; i < min(at+length, len(data)); i++ {
+		data[i] ^= byte(1 + random.IntN(255))
+	}
+	if random.IntN(2) == 0 {
+		data[at] = whole[at] - 1 // a number that is plausible
+	}
+	return data, at, length
+}
+
 // Bytes change at random, anywhere in the file: the store is refused, and check and
 // repair name the damage; or every record is intact. A damaged meta page alone loses
 // one change, as after a power loss.
 func TestChecksum_noChangedByteIsServed(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 9))
-	root, before, after := busy(t, random, Schema)
-	whole, err := os.ReadFile(filepath.Join(root, FileName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, whole, before, after := undamaged(t)
+	random := rand.New(rand.NewPCG(*damageSeed, 10))
 	refused, named := 0, 0
 	for round := range 700 {
-		data := slices.Clone(whole)
-		at, length := random.IntN(len(data)), 1+random.IntN(1<<random.IntN(6))
-		for i := at; i < min(at+length, len(data)); i++ {
-			data[i] ^= byte(1 + random.IntN(255))
-		}
+		data, at, length := damaged(random, whole)
 		where := fmt.Sprintf("round %d: %d bytes from %d", round, length, at)
 		path := filepath.Join(root, FileName)
 		if err := os.WriteFile(path, data, 0o600); err != nil {

@@ -48,11 +48,11 @@ func (o outline) bucket(key string) string {
 // classify sorts the found records by bucket and key, the best first: those surely of
 // the last change, then by the version of an object.
 func classify(salvaged *pages.Salvaged) map[string]map[string][]pages.Record {
-	found := map[string]map[string][]pages.Record{}
+	found, known := map[string]map[string][]pages.Record{}, buckets()
 	for _, record := range salvaged.Records {
 		bucket, key := record.Bucket, string(record.Key)
-		if bucket == "" {
-			bucket = outlineOf(record).bucket(key)
+		if !slices.Contains(known, bucket) {
+			bucket = outlineOf(record).bucket(key) // its page is lost, or the table's name is damaged
 		}
 		if bucket == "" || record.Standing != pages.Reached && salvaged.Whole[bucket] {
 			continue // of another time: nothing of this bucket is missing
@@ -79,9 +79,37 @@ func outlineOf(record pages.Record) (o outline) {
 	return o
 }
 
+// unknownTables lists the tables with records that no schema has: a name is damaged.
+func unknownTables(salvaged *pages.Salvaged) []string {
+	var unknown []string
+	for _, record := range salvaged.Records {
+		if name := record.Bucket; name != "" && !slices.Contains(buckets(), name) && !slices.Contains(unknown, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
+// lastSums returns the sums of the last transaction, nil if they cannot be read. They
+// have a checksum of their own, also if the name of the table meta is damaged.
+func lastSums(salvaged *pages.Salvaged) *sums {
+	for _, record := range salvaged.Records {
+		if record.Standing != pages.Reached || string(record.Key) != sumsKey {
+			continue
+		}
+		if read, err := decodeSums(record.Value); err == nil {
+			return read
+		}
+	}
+	return nil
+}
+
 // lastVersion is that of the last change, so that versions continue growing.
 func lastVersion(salvaged *pages.Salvaged) uint64 {
 	last := salvaged.Sequences[metaBucket]
+	if recorded := lastSums(salvaged); recorded != nil {
+		last = max(last, recorded.Version)
+	}
 	for _, record := range salvaged.Records {
 		last = max(last, outlineOf(record).version())
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -111,6 +112,9 @@ func (r *rescue) copyInto(salvaged *pages.Salvaged, path string) error {
 	for _, problem := range salvaged.Problems {
 		r.lose("the file", problem)
 	}
+	for _, name := range unknownTables(salvaged) {
+		r.lose("the file", fmt.Errorf("its table %q has a damaged name", name))
+	}
 	err = to.Update(func(tx *bbolt.Tx) error {
 		if err := makeBuckets(tx); err != nil {
 			return err
@@ -126,6 +130,7 @@ func (r *rescue) copyInto(salvaged *pages.Salvaged, path string) error {
 				}
 			}
 		}
+		r.count(addUp(tx), lastSums(salvaged))
 		meta := tx.Bucket([]byte(metaBucket))
 		if err := meta.SetSequence(lastVersion(salvaged)); err != nil {
 			return err
@@ -133,6 +138,38 @@ func (r *rescue) copyInto(salvaged *pages.Salvaged, path string) error {
 		return errors.Join(writeSchema(tx), addUp(tx).write(tx))
 	})
 	return errors.Join(err, to.Close())
+}
+
+// count reports the tables that differ from the last transaction's and of which no
+// record is named: damage can hide a record together with its key.
+func (r *rescue) count(kept, recorded *sums) {
+	if r.plain {
+		return // its schema has no sums
+	}
+	if recorded == nil {
+		r.lose("the file", errors.New("the sums of its tables cannot be read: other records may be missing, too"))
+		return
+	}
+	for _, name := range buckets() {
+		if name == metaBucket {
+			continue
+		}
+		has, had := kept.table(name), recorded.table(name)
+		switch {
+		case has.Count < had.Count:
+			r.lose(name, fmt.Errorf("the table has %d records, and had %d", has.Count, had.Count))
+		case *has != *had && !r.names(name):
+			r.unsure(name, fmt.Sprintf("the table has %d records, and had %d; or they are of an earlier time",
+				has.Count, had.Count))
+		}
+	}
+}
+
+// names reports whether the result names a record of a table.
+func (r *rescue) names(table string) bool {
+	return slices.ContainsFunc(slices.Concat(r.result.Lost, r.result.Unsure), func(p Problem) bool {
+		return strings.HasPrefix(p.Where, table+" ")
+	})
 }
 
 func (r *rescue) lose(where string, why error) {

@@ -1,11 +1,15 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +91,130 @@ func TestRepair_withoutMetaPagesTakesTheNewestVersions(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// repaired opens a damaged store, which is refused, and repairs it.
+func repaired(t *testing.T, data []byte) (*Repaired, map[string]string) {
+	t.Helper()
+	root := writeDamaged(t, data)
+	if _, err := Open(root); !errors.Is(err, ErrDamaged) {
+		t.Fatalf("a host opens it: %v", err)
+	}
+	result, err := Repair(root, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, root)
+	got := contentsOf(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return result, got
+}
+
+// The records of a table whose name changed are kept: they say where they belong.
+func TestRepair_reportsADamagedNameOfATable(t *testing.T) {
+	root, _, want := busy(t, rand.New(rand.NewPCG(1, 2)), Schema)
+	whole, err := os.ReadFile(filepath.Join(root, FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{useBucket, claimBucket} {
+		other := name[:len(name)-1] + "z"
+		data := strings.ReplaceAll(string(whole), name, other)
+		data = strings.ReplaceAll(data, strconv.Quote(other), strconv.Quote(name)) // in the sums
+		result, got := repaired(t, []byte(data))
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %d records of %d", name, len(got), len(want))
+		}
+		if len(result.Lost) == 0 || !strings.Contains(result.Lost[0].String(), other) {
+			t.Errorf("%s: the report is %v", name, result.Lost)
+		}
+	}
+}
+
+// entryPages lists the offsets of the pages with entries, also those that are free.
+func entryPages(data []byte) (found []int) {
+	const branch, leaf = 1, 2
+	for at := 2 * os.Getpagesize(); at < len(data); at += os.Getpagesize() {
+		id, flags := binary.NativeEndian.Uint64(data[at:]), binary.NativeEndian.Uint16(data[at+8:])
+		if id == uint64(at/os.Getpagesize()) && (flags == branch || flags == leaf) && binary.NativeEndian.Uint16(data[at+10:]) > 0 {
+			found = append(found, at)
+		}
+	}
+	return found
+}
+
+// The header of a page counts fewer entries than the page has, or more: all are kept.
+// If it counts none, the table is reported.
+func TestRepair_reportsADamagedCountOfEntries(t *testing.T) {
+	root, _, want := busy(t, rand.New(rand.NewPCG(1, 2)), Schema)
+	whole, err := os.ReadFile(filepath.Join(root, FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for _, at := range entryPages(whole) {
+		count := binary.NativeEndian.Uint16(whole[at+10:])
+		for _, changed := range []uint16{count - 1, count + 1, 0} {
+			data := bytes.Clone(whole)
+			binary.NativeEndian.PutUint16(data[at+10:], changed)
+			if s, err := Open(writeDamaged(t, data)); err == nil {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				continue // the page is free
+			}
+			refused++
+			where := fmt.Sprintf("page %d counts %d of %d entries", at/os.Getpagesize(), changed, count)
+			if changed == 0 {
+				repairedAsTold(t, writeDamaged(t, data), where, want)
+				continue
+			}
+			result, got := repaired(t, data)
+			if !maps.Equal(got, want) || len(result.Lost) == 0 {
+				t.Errorf("%s: the new store has %d records of %d; the report is %v", where, len(got), len(want), result.Lost)
+			}
+		}
+	}
+	if refused < 12 {
+		t.Errorf("%d stores were refused: this test shows too little", refused)
+	}
+}
+
+// The flag that makes an entry of the top a table is lost: the records are kept.
+func TestRepair_reportsATableThatIsMarkedAsARecord(t *testing.T) {
+	root, _, want := busy(t, rand.New(rand.NewPCG(1, 2)), Schema)
+	whole, err := os.ReadFile(filepath.Join(root, FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for entry := range len(buckets()) {
+		data := bytes.Clone(whole)
+		for _, at := range entryPages(whole) {
+			if int(binary.NativeEndian.Uint16(whole[at+10:])) == len(buckets()) && binary.NativeEndian.Uint32(whole[at+16:]) == 1 {
+				binary.NativeEndian.PutUint32(data[at+16+16*entry:], 0)
+			}
+		}
+		result, got := repaired(t, data)
+		if !maps.Equal(got, want) || len(result.Lost) == 0 {
+			t.Errorf("entry %d: the new store has %d records of %d; the report is %v", entry, len(got), len(want), result.Lost)
+		}
+	}
+}
+
+// The sums of the tables show what is missing. Without them, the report cannot claim
+// to be complete.
+func TestRepair_withoutSumsIsNotComplete(t *testing.T) {
+	root, _, want := busy(t, rand.New(rand.NewPCG(1, 2)), Schema)
+	whole, err := os.ReadFile(filepath.Join(root, FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, got := repaired(t, bytes.ReplaceAll(whole, []byte(`{"Version":`), []byte(`{"Versiom":`)))
+	if !maps.Equal(got, want) || len(result.Lost) != 1 || !strings.Contains(result.Lost[0].String(), "sums") {
+		t.Errorf("%d records of %d; the report is %v", len(got), len(want), result.Lost)
 	}
 }
 

@@ -55,6 +55,8 @@ type checker struct {
 	*file
 	limit uint64
 	use   []use
+	// depth counts the buckets around the present page: at the top are only buckets.
+	depth int
 	found []error
 	more  int
 }
@@ -134,6 +136,9 @@ func (c *checker) subtree(id uint64, from, to []byte) []byte {
 
 // elements reads all entries, and checks the order of their keys.
 func (c *checker) elements(p *page, from, to []byte) []element {
+	if room := p.room(); room != p.count {
+		c.add(p.miscounted(room))
+	}
 	elements := make([]element, p.count)
 	last := from
 	for i := range elements {
@@ -177,12 +182,21 @@ func (c *checker) leaf(p *page, from, to []byte) []byte {
 		if len(e.key) == 0 {
 			c.add(fmt.Errorf("page %d: it has an entry without a key", p.id))
 		}
-		if e.isBucket() {
+		switch {
+		case e.isBucket():
+			c.depth++
 			c.bucket(p, e)
+			c.depth--
+		case c.depth == 0:
+			c.add(notABucket(p, e))
 		}
 		last = e.key
 	}
 	return last
+}
+
+func notABucket(p *page, e element) error {
+	return fmt.Errorf("page %d: the entry %q at the top is not a bucket", p.id, e.key)
 }
 
 func (c *checker) bucket(p *page, e element) {

@@ -12,6 +12,7 @@
 package pages
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -209,6 +210,48 @@ func (p *page) element(i int) (element, error) {
 		return element{}, fmt.Errorf("page %d: entry %d is of no known sort", p.id, i)
 	}
 	return e, nil
+}
+
+// room is the number of entries by the position of the first one's key, which comes
+// right after the last entry. It is the count if the page has no entry, or if the
+// position cannot be that of a key.
+func (p *page) room() int {
+	if p.count == 0 || headerSize+elementSize > len(p.data) {
+		return p.count
+	}
+	at := headerSize
+	if p.flags != branchFlag {
+		at += 4 // behind the flags
+	}
+	position := int(binary.NativeEndian.Uint32(p.data[at:]))
+	if position%elementSize != 0 {
+		return p.count
+	}
+	return position / elementSize
+}
+
+func (p *page) miscounted(room int) error {
+	return fmt.Errorf("page %d: its header counts %d entries, and it has %d", p.id, p.count, room)
+}
+
+// counting is the page with another count in its header.
+func (p *page) counting(count int) *page {
+	other := *p
+	other.count = count
+	return &other
+}
+
+// ordered reports whether all entries can be read and have ascending keys.
+func (p *page) ordered() bool {
+	var last []byte
+	for i := range p.count {
+		e, err := p.element(i)
+		if err != nil || i > 0 && bytes.Compare(last, e.key) >= 0 {
+			return false
+		}
+		last = e.key
+	}
+	return p.count > 0
 }
 
 // bucket reads the value of a bucket: its root, or, for one within the value, its

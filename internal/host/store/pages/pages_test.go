@@ -2,11 +2,13 @@ package pages
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -230,6 +232,48 @@ func TestSalvage_findsTheLeavesOfALostBranch(t *testing.T) {
 				t.Errorf("%s/%s is lost", name, key)
 			}
 		}
+	}
+}
+
+// A branch that refers to a page that is free in the last transaction does not make
+// the old records of that page current ones.
+func TestSalvage_aReferenceToAFreePageIsOfAnEarlierTime(t *testing.T) {
+	data, content := written(t, rand.New(rand.NewPCG(3, 1)), bbolt.Options{PageSize: 4096}, 200)
+	f, err := open(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := f.metas[0]
+	ids, _, err := f.free(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for id := uint64(2); id < m.pages; id++ {
+		p, err := f.read(id, m.pages)
+		if err != nil || p.flags != branchFlag || slices.Contains(ids, id) {
+			continue
+		}
+		for _, other := range ids {
+			if free, err := f.read(other, m.pages); err != nil || free.flags != leafFlag {
+				continue
+			}
+			changed := bytes.Clone(data)
+			binary.NativeEndian.PutUint64(changed[id*4096+headerSize+8:], other)
+			salvaged := Salvage(bytes.NewReader(changed), int64(len(changed)))
+			if len(salvaged.Problems) == 0 {
+				t.Errorf("page %d refers to page %d: no problem is reported", id, other)
+			}
+			for _, record := range salvaged.Records {
+				if want, ok := content[record.Bucket][string(record.Key)]; record.Standing == Reached && (!ok || want != string(record.Value)) {
+					t.Fatalf("page %d refers to page %d: %s/%s is not of the last transaction", id, other, record.Bucket, record.Key)
+				}
+			}
+			tried++
+		}
+	}
+	if tried == 0 {
+		t.Error("the file has no branch or no free leaf")
 	}
 }
 

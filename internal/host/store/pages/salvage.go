@@ -16,7 +16,8 @@ const (
 	// Loose: no tree leads to its page any more, but that was not free in the last
 	// transaction: a page above it is lost.
 	Loose
-	// Before: the tree of the transaction before leads to it.
+	// Before: the tree of the transaction before leads to it; or the last one's does and
+	// its page is called free, so that the free pages and the tree contradict each other.
 	Before
 	// Unsure: as Loose, and which pages were free is not known. It may be of any
 	// time.
@@ -63,6 +64,9 @@ func Salvage(from io.ReaderAt, size int64) *Salvaged {
 			return &s.Salvaged // of a file with nothing wrong in its trees
 		}
 	}
+	if s.contradicted {
+		loose = max(loose, Before)
+	}
 	s.scan(loose)
 	return &s.Salvaged
 }
@@ -73,6 +77,8 @@ type salvage struct {
 	state map[uint64]use
 	// complete: the newest tree's top is whole, and so are all of its buckets.
 	complete bool
+	// contradicted: the newest tree leads to a page that is called free.
+	contradicted bool
 	Salvaged
 }
 
@@ -97,27 +103,40 @@ func (s *salvage) skipFree(m meta) Standing {
 	return Loose
 }
 
+// tree is the tree of one transaction.
+type tree struct {
+	standing Standing
+	seen     map[uint64]bool // its pages that were read
+}
+
 // top reads the tree whose values are the buckets.
 func (s *salvage) top(root uint64, standing Standing) {
-	seen := map[uint64]bool{}
+	t := &tree{standing: standing, seen: map[uint64]bool{}}
 	complete := true
-	whole := s.walk(root, seen, func(p *page, e element) {
+	whole := s.walk(root, t, func(p *page, e element) {
 		if !e.isBucket() {
-			return
+			s.note(notABucket(p, e))
+			complete = false
 		}
-		complete = s.take(p, e, standing, seen) && complete
+		complete = len(e.value) >= bucketSize && s.take(p, e, t) && complete
 	})
 	s.complete = s.complete || standing == Reached && whole && complete
 	if standing != Reached {
 		return
 	}
-	for id := range seen {
+	for id := range t.seen {
 		s.state[id] = reached
 	}
 }
 
+// stale reports whether the last transaction's tree leads to a page that was free in
+// that transaction: the reference to the page or the list of free pages is damaged.
+func (s *salvage) stale(id uint64, t *tree) bool {
+	return t.standing == Reached && s.state[id] == free
+}
+
 // take reads one bucket, and reports whether nothing of it is missing.
-func (s *salvage) take(p *page, e element, standing Standing, seen map[uint64]bool) bool {
+func (s *salvage) take(p *page, e element, t *tree) bool {
 	name := string(e.key)
 	if s.Whole[name] {
 		return true // older versions of it are not needed
@@ -128,18 +147,22 @@ func (s *salvage) take(p *page, e element, standing Standing, seen map[uint64]bo
 		return false
 	}
 	s.Sequences[name] = max(s.Sequences[name], sequence)
-	keep := func(_ *page, e element) {
-		if !e.isBucket() {
-			s.keep(name, e, standing)
+	keep := func(p *page, e element) {
+		switch {
+		case e.isBucket():
+		case s.stale(p.id, t):
+			s.keep(name, e, Before)
+		default:
+			s.keep(name, e, t.standing)
 		}
 	}
 	var whole bool
 	if inside == nil {
-		whole = s.walk(root, seen, keep)
+		whole = s.walk(root, t, keep)
 	} else {
-		whole = s.entries(inside, keep)
+		whole = s.entries(inside, keep) && !s.stale(p.id, t)
 	}
-	if whole && standing == Reached {
+	if whole && t.standing == Reached {
 		s.Whole[name] = true
 	}
 	return whole
@@ -152,12 +175,17 @@ func (s *salvage) keep(bucket string, e element, standing Standing) {
 
 // walk visits the entries of all leaves below a page. It reports whether all could
 // be read. A page that was seen is not read again.
-func (s *salvage) walk(id uint64, seen map[uint64]bool, visit func(*page, element)) bool {
-	if seen[id] {
+func (s *salvage) walk(id uint64, t *tree, visit func(*page, element)) bool {
+	if t.seen[id] {
 		s.note(fmt.Errorf("page %d: it is referred to twice", id))
 		return false
 	}
-	seen[id] = true
+	t.seen[id] = true
+	stale := s.stale(id, t)
+	if stale {
+		s.contradicted = true
+		s.note(fmt.Errorf("page %d: it is in use and called free", id))
+	}
 	p, err := s.read(id, s.limit)
 	if err != nil {
 		s.note(err)
@@ -165,11 +193,11 @@ func (s *salvage) walk(id uint64, seen map[uint64]bool, visit func(*page, elemen
 	}
 	switch p.flags {
 	case leafFlag:
-		return s.entries(p, visit)
+		return s.entries(p, visit) && !stale
 	case branchFlag:
 		below := true
-		whole := s.entries(p, func(_ *page, e element) { below = s.walk(e.child, seen, visit) && below })
-		return whole && below && p.count > 0
+		whole := s.entries(p, func(_ *page, e element) { below = s.walk(e.child, t, visit) && below })
+		return whole && below && p.count > 0 && !stale
 	}
 	s.note(fmt.Errorf("page %d: it is neither a branch nor a leaf", id))
 	return false
@@ -179,6 +207,13 @@ func (s *salvage) walk(id uint64, seen map[uint64]bool, visit func(*page, elemen
 // these are all and in order.
 func (s *salvage) entries(p *page, visit func(*page, element)) bool {
 	whole := true
+	if room := p.room(); room != p.count {
+		s.note(p.miscounted(room))
+		whole = false
+		if other := p.counting(room); other.ordered() {
+			p = other
+		}
+	}
 	var last []byte
 	for i := range p.count {
 		e, err := p.element(i)
@@ -217,7 +252,7 @@ func (s *salvage) scan(standing Standing) {
 				return
 			}
 			if _, _, inside, err := e.bucket(p.id); err == nil && inside != nil {
-				s.take(p, e, standing, nil)
+				s.take(p, e, &tree{standing: standing})
 			}
 		})
 	}
