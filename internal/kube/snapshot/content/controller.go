@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
@@ -27,14 +26,13 @@ type Options struct {
 // Controller serves the contents of one kind and one driver.
 type Controller[T cluster.Object] struct {
 	Traits
-	kind    Kind[T]
-	env     *cluster.Env
-	options Options
-	writer  *Writer[T]
-	owner   *Owner
-	queue   *work.Queue
-	// recording has the HandleKeys of new snapshots until their contents name them.
-	recording concurrency.Locks
+	kind      Kind[T]
+	env       *cluster.Env
+	options   Options
+	writer    *Writer[T]
+	owner     *Owner
+	queue     *work.Queue
+	recording reservations
 }
 
 // New returns a controller. Nothing is written or called before Run.
@@ -73,6 +71,9 @@ func (c *Controller[T]) changed(old, changed T) {
 		return
 	}
 	after := c.kind.View(changed)
+	if after.Handle != "" {
+		c.recording.release(after.Meta.UID)
+	}
 	if after.Driver != c.env.Driver {
 		return
 	}

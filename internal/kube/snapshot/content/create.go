@@ -48,14 +48,12 @@ func (c *Controller[T]) create(ctx context.Context, object T) (T, error) {
 	if fail := c.hit("called"); fail != nil {
 		return object, fail
 	}
-	unlock := func() {}
 	if err == nil {
-		unlock, err = c.checkNew(object, status)
+		err = c.checkNew(object, status)
 	}
 	if err != nil {
 		return c.rejected(ctx, object, repeated, err)
 	}
-	defer unlock()
 	object, err = c.writer.Status(ctx, object, c.is(c.next(object)), status)
 	if err != nil {
 		return object, err

@@ -3,6 +3,10 @@ package content
 import (
 	"fmt"
 	"iter"
+	"maps"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
@@ -61,23 +65,56 @@ func (c *Controller[T]) contentsOf(v View) iter.Seq[lifecycle.SnapshotContent] {
 }
 
 // checkNew returns an error if the answer to a creation, which status records, is about
-// the snapshot of another content. No other content records the ID until unlock.
-func (c *Controller[T]) checkNew(object T, status map[string]any) (unlock func(), err error) {
+// the snapshot of another content. It reserves the ID for this content until the cache
+// has the content with its snapshot: the answer to the write of the status may be lost.
+func (c *Controller[T]) checkNew(object T, status map[string]any) error {
 	v := c.kind.View(object)
 	id, _ := status[c.HandleField].(string)
 	if v.Handle != "" || id == "" {
-		return func() {}, nil // the answer is about the recorded snapshot
+		return nil // the answer is about the recorded snapshot
 	}
-	unlock, ok := c.recording.TryLock(cluster.HandleKey(v.Driver, id))
-	if !ok {
-		return nil, fmt.Errorf("the driver answered with %s %q, which another content records now", c.Noun, id)
-	}
+	reserved := c.recording.reserve(cluster.HandleKey(v.Driver, id), v.Meta.UID)
 	v.Desired = id
 	if err := lifecycle.CheckNewSnapshot(c.contentsOf(v), c.shared(v)); err != nil {
-		unlock()
-		return nil, err
+		c.recording.release(v.Meta.UID)
+		return err
 	}
-	return unlock, nil
+	if !reserved {
+		return fmt.Errorf("the driver answered with %s %q, which another content records now", c.Noun, id)
+	}
+	return nil
+}
+
+// reservations have the HandleKeys of new snapshots until their contents name them.
+type reservations struct {
+	mu       sync.Mutex
+	contents map[string]types.UID // by HandleKey
+}
+
+// reserve returns false if another content has reserved the key. A content has one
+// reservation.
+func (r *reservations) reserve(key string, content types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.remove(content)
+	if _, taken := r.contents[key]; taken {
+		return false
+	}
+	if r.contents == nil {
+		r.contents = map[string]types.UID{}
+	}
+	r.contents[key] = content
+	return true
+}
+
+func (r *reservations) release(content types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.remove(content)
+}
+
+func (r *reservations) remove(content types.UID) {
+	maps.DeleteFunc(r.contents, func(_ string, other types.UID) bool { return other == content })
 }
 
 func (c *Controller[T]) shared(v View) lifecycle.SnapshotContent {
@@ -91,6 +128,7 @@ func (c *Controller[T]) gone(object T) {
 	if v.Driver != c.env.Driver {
 		return
 	}
+	c.recording.release(v.Meta.UID)
 	for _, other := range c.sharing(v) {
 		c.queue.Forget(other.GetName())
 		c.queue.Add(other.GetName())

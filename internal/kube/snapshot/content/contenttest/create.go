@@ -1,13 +1,16 @@
 package contenttest
 
 import (
+	"bytes"
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -159,6 +162,52 @@ func (s *Suite[T]) rejectsASecondContentOfASnapshot(t *testing.T) {
 	f.DeleteByUser("a")
 	f.Vanishes("a")
 	f.Done("b")
+}
+
+// reservesASnapshotWhoseRecordingIsUnknown: the API server records the snapshot of a
+// content, and neither its answer nor the change arrives. A second content whose call
+// is answered with the same snapshot must not record it.
+func (s *Suite[T]) reservesASnapshotWhoseRecordingIsUnknown(t *testing.T) {
+	content := func(name string) T { return s.Make(name, func(o T) { s.Of(o, "vol") }, s.Classed("of-"+name)) }
+	f := s.prepare(t, nil, content("a"), content("b"))
+	f.retryEvery(20 * time.Millisecond)
+	var cut atomic.Bool
+	unavailable := func(q apiserver.Request) error {
+		if cut.Load() && q.Process != "" {
+			return apierrors.NewServiceUnavailable("for a test")
+		}
+		return nil
+	}
+	for _, verb := range []string{"get", "list", "watch"} {
+		f.React(verb, s.resource(), unavailable)
+	}
+	records := func(q apiserver.Request) bool {
+		return q.Subresource == "status" && q.Name == "a" && bytes.Contains(q.Body, []byte(s.Traits.HandleField))
+	}
+	f.React("patch", s.resource(), func(q apiserver.Request) error {
+		if records(q) && cut.CompareAndSwap(false, true) {
+			f.BreakWatches()
+		}
+		return nil
+	})
+	f.LoseAnswers("patch", s.resource(), func(q apiserver.Request) error {
+		if records(q) {
+			return apierrors.NewTimeoutError("for a test", 0)
+		}
+		return nil
+	})
+	short := options()
+	short.Naming.UIDLength = 3
+	f.run(short)
+	f.Becomes("a", "without its class", f.Fails("of-a"))
+	f.Becomes("b", "without its class", f.Fails("of-b"))
+	f.Add(s.Class("of-a", Driver, nil))
+	recorded := s.View(f.Becomes("a", "recorded", func(o T) bool { return s.View(o).Handle != "" })).Handle
+	f.Add(s.Class("of-b", Driver, nil))
+	f.Happens(s.Traits.ReasonCreation, " b:", recorded, "which another content records now")
+	cut.Store(false)
+	f.Done("a")
+	f.Becomes("b", "rejected", f.Fails("which is the snapshot of content \"a\""))
 }
 
 func (s *Suite[T]) awaitsMissingObjects(t *testing.T) {

@@ -111,6 +111,7 @@ func (s *Suite[T]) creations() []test {
 		{"readiness is polled apart from errors", s.pollsReadinessApartFromErrors},
 		{"errors are reported and retried", s.reportsAndRetriesErrors},
 		{"two contents never have one snapshot", s.rejectsASecondContentOfASnapshot},
+		{"two contents never have one snapshot, after a lost answer", s.reservesASnapshotWhoseRecordingIsUnknown},
 		{"missing objects are reported and awaited", s.awaitsMissingObjects},
 		{"contents of other drivers are ignored", s.ignoresOtherDrivers},
 		{"a driver without the capability is reported", s.reportsAMissingCapability},
