@@ -246,7 +246,7 @@ func pauseAfter(then lifecycle.Failure, failure, recording error) (time.Duration
 // the claim's controllers: a modification that failed because the volume was too small
 // is due again, and its back-off must end.
 func (m *Manager) recordExpanded(found bound, size resource.Quantity, node bool) error {
-	noController := m.as(context.Background())
+	noController := &Manager{shared: m.shared}
 	err := noController.editBound(found, func(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) {
 		volume.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
 		// From now on, the node's part is for the size that the driver reported.
