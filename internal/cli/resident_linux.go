@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// releaseFilePages takes the pages of files that are mapped for reading out of
-// this process: most of the program's code is for the start and for commands
-// that do not run, and a store is read whole when a host begins. What is used
-// again is mapped again, from the page cache (madvise(2), MADV_DONTNEED).
+// releaseFilePages unmaps the pages of files that are mapped for reading: most of
+// the program's code is for the start and for other commands, and a starting host
+// reads its whole store. The kernel maps a page again, from the page cache, when it
+// is used (madvise(2), MADV_DONTNEED).
 func releaseFilePages() error {
 	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
@@ -27,7 +27,7 @@ func releaseFilePages() error {
 		case len(fields) >= 5 && strings.Contains(fields[0], "-"):
 			area = readOnlyFile(fields)
 		case area != nil && fields[0] == "Anonymous:" && fields[1] == "0":
-			// Nothing of it was written, by relocations say: the file has it all.
+			// No page was written, for example by relocations: the file has the content.
 			if err := unix.Madvise(area, unix.MADV_DONTNEED); err != nil {
 				return err
 			}
@@ -36,8 +36,8 @@ func releaseFilePages() error {
 	return nil
 }
 
-// readOnlyFile is the area of the first line of an entry of /proc/PID/smaps
-// (proc_pid_smaps(5)), if it is of a file and cannot be written.
+// readOnlyFile returns the area that the first line of an entry of /proc/PID/smaps
+// (proc_pid_smaps(5)) describes; nil if it is not of a file, or can be written.
 func readOnlyFile(fields []string) []byte {
 	if len(fields) < 6 || !strings.HasPrefix(fields[5], "/") || fields[1][0] != 'r' || fields[1][1] != '-' {
 		return nil

@@ -64,7 +64,7 @@ func (d *failingDisk) goingDown() {
 	must(d.T, errors.Join(unix.IoctlSetPointerInt(int(dir.Fd()), request, withoutLog), dir.Close()))
 }
 
-// failWrites has ext4 find an error, after which it takes no writes.
+// failWrites makes ext4 detect an error, after which it rejects writes.
 func (d *failingDisk) failWrites() {
 	d.Helper()
 	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(d.device), "trigger_fs_error")
@@ -76,8 +76,8 @@ func (d *failingDisk) remount(flags uintptr) {
 	must(d.T, unix.Mount("", d.dir, "", unix.MS_REMOUNT|flags, ""))
 }
 
-// wantOnlyTeardown checks that the device of the volume can be listed and closed
-// and that everything else says that the pool is away.
+// wantOnlyTeardown checks that the volume's device can be listed and closed, and that
+// all other calls report that the pool is not accessible.
 func wantOnlyTeardown(t *testing.T, pool *Pool, id string) {
 	t.Helper()
 	if err := pool.Probe(t.Context()); !errors.Is(err, backend.ErrUnavailable) {

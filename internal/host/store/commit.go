@@ -13,9 +13,9 @@ type change struct {
 	err    error
 }
 
-// Update changes everything or nothing, and returns when it is on disk. Calls
-// at one time share one commit, so that many volumes do not wait for the disk
-// one after the other. do may run on another goroutine, and runs once.
+// Update makes all changes of do or none, and returns when they are on disk.
+// Concurrent calls share one commit, so that volumes do not wait for the disk one
+// after the other. do may run on another goroutine, and runs once.
 func (s *Store) Update(do func(*Tx) error) error { return s.UpdateAs(nil, do) }
 
 // UpdateAs is Update by a writer, which watchers see in the changes.

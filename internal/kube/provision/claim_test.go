@@ -141,7 +141,7 @@ func TestProvision_badInputEndsInAnEvent(t *testing.T) {
 	}
 }
 
-func TestProvision_repeatsTheVeryRequestUntilAFinalAnswer(t *testing.T) {
+func TestProvision_repeatsTheSameRequestUntilAFinalAnswer(t *testing.T) {
 	w := newWorld(t, newClass())
 	w.answer(csidriver.Fail(codes.DeadlineExceeded, "slow"), csidriver.Fail(codes.Aborted, "busy"), csidriver.Fail(codes.Unavailable, "away"))
 	w.run(func(env *cluster.Env, _ *Options) { env.Retry.Start = 50 * time.Millisecond })

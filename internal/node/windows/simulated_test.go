@@ -21,8 +21,7 @@ import (
 // The sizes are small for NTFS and large for the simulation.
 const gibibyte = 1 << 30
 
-// machine is the whole of it but for Windows itself: the engine over the proxy's
-// own host over a simulated machine.
+// machine is the node engine over the proxy's host over a simulated Windows.
 type machine struct {
 	t *testing.T
 	*windows.Machine
@@ -96,7 +95,7 @@ func (m *machine) sound() {
 
 const dataFile = stagingA + `\data`
 
-// step is one call of the orchestrator, and what happens around it.
+// step is one call of the orchestrator, with events before and after it.
 type step struct {
 	name   string
 	before func(m *machine)

@@ -95,7 +95,7 @@ func TestParse_rejectsAnInvalidPage(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(full())
 	f.Add(page())
-	f.Add([]byte("no page"))
+	f.Add([]byte("not a page"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := Parse(data)
 		if err != nil {
