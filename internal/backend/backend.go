@@ -47,12 +47,12 @@ type Traits struct {
 	// CheckParameters checks the values.
 	Parameters, MutableParameters []string
 	// CreateFindsName: CreateVolume itself returns the complete volume that has
-	// the name, equal to the request or not, and makes none in addition. No lookup
-	// precedes it then; the guard judges what it returns.
+	// the name, equal to the request or not, and makes none in addition. Then no lookup
+	// precedes it, and the guard compares the volume that it returns.
 	CreateFindsName bool
-	// LagsBehind: a lookup may not show for a while what exists, or never shows
-	// what an interrupted creation began. A deletion is asked for even of what is
-	// not found.
+	// LagsBehind: for a while, a lookup may not find a volume that exists, and it may
+	// never find that of an interrupted creation. The guard calls for the deletion of a
+	// volume also if the lookup does not find it.
 	LagsBehind bool
 	// MergesChanges: calls of Expand and Modify for one volume may run at once,
 	// and the backend makes one change of them.
@@ -106,8 +106,8 @@ type Sizer interface {
 	Sizes(parameters, mutable map[string]string) (minimum, maximum int64, err error)
 }
 
-// Matcher is a Controller that knows better than by comparing the maps of
-// parameters whether a volume is what a creation asks for.
+// Matcher is a Controller that can compare a volume with the request of a creation
+// better than by the maps of parameters.
 type Matcher interface {
 	// Matches is nil, or ErrExists with what differs. Size and source were
 	// compared before, the topology was not: it may have spellings too.
@@ -184,14 +184,14 @@ type CapacityReporter interface {
 	Capacity(ctx context.Context, parameters map[string]string, at Topology) (Capacity, error)
 }
 
-// HealthReporter is a Controller that can report what is wrong with a volume.
+// HealthReporter is a Controller that can report problems of a volume.
 type HealthReporter interface {
 	// VolumeHealth returns no problem for a healthy volume; ErrNotFound.
 	VolumeHealth(ctx context.Context, id string) ([]HealthProblem, error)
 }
 
 // Reachable is a Controller or Node that can report whether it works now; the
-// error says what is missing.
+// error names the part that is missing.
 type Reachable interface {
 	Probe(ctx context.Context) error
 }

@@ -86,7 +86,7 @@ type Node interface {
 }
 
 // FormatMark records what happened to a volume's blocks, as a second lock
-// in addition to what is read from the device.
+// in addition to the content of the device.
 type FormatMark struct {
 	// FSType is the filesystem that mkfs was started for; "" means never.
 	FSType string
@@ -151,8 +151,8 @@ type Ephemeral interface {
 	Ephemerals(ctx context.Context) ([]EphemeralVolume, error)
 }
 
-// NodeHealthReporter is a Node that can report what is wrong with a volume, or
-// with the storage as a whole, as seen from this machine.
+// NodeHealthReporter is a Node that can report problems of a volume, or of
+// the storage as a whole, as this machine sees them.
 type NodeHealthReporter interface {
 	NodeVolumeHealth(ctx context.Context, volumeID string) ([]HealthProblem, error)
 	StorageHealth(ctx context.Context) ([]HealthProblem, error)

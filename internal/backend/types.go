@@ -53,12 +53,12 @@ type Capability struct {
 	MountGroup string
 }
 
-// AttachSpec is what a volume is attached for.
+// AttachSpec is the use that a volume is attached for.
 type AttachSpec struct {
 	Capability Capability
 	ReadOnly   bool
-	// Context is the volume's: what CreateVolume returned, of whichever driver, or
-	// what is written in a PersistentVolume that was made by hand.
+	// Context is the volume context: that which CreateVolume of any driver returned, or
+	// that of a PersistentVolume made by hand.
 	Context map[string]string
 }
 
@@ -75,7 +75,7 @@ func (r SizeRange) Check() error {
 	return nil
 }
 
-// Source is what a new volume starts with; at most one field is set.
+// Source is the source of a new volume's content; at most one field is set.
 type Source struct {
 	SnapshotID, VolumeID string
 }
@@ -92,7 +92,7 @@ type TopologyRequirement struct {
 	Requisite, Preferred []Topology
 }
 
-// Volume is what a backend knows of a volume. Parameters, MutableParameters
+// Volume is a volume of a backend. Parameters, MutableParameters
 // and Source are those of its creation, so that a repeated creation can be
 // compared with the first.
 type Volume struct {
@@ -107,8 +107,8 @@ type Volume struct {
 	// PublishedNodes is set by backends that attach.
 	PublishedNodes []string
 	Created        time.Time
-	// Detail is what the backend itself knows of the volume, to compare it or to
-	// change it without another lookup; other packages ignore it.
+	// Detail is the backend's own description of the volume, with which it compares or
+	// changes the volume without another lookup; other packages ignore it.
 	Detail any
 }
 
@@ -174,7 +174,7 @@ type SnapshotFilter struct {
 	SnapshotID, SourceID string
 }
 
-// Capacity is what can still be created, in bytes; MaximumVolumeSize and
+// Capacity is the room for new volumes, in bytes; MaximumVolumeSize and
 // MinimumVolumeSize are 0 when unknown.
 type Capacity struct {
 	Available, MaximumVolumeSize, MinimumVolumeSize int64

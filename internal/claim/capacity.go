@@ -44,8 +44,8 @@ func hash32(text string) string {
 	return fmt.Sprintf("%08x", sum.Sum32())
 }
 
-// CapacityParameters is what of a class's parameters the driver sees in
-// GetCapacity: the same as in CreateVolume, without Kubernetes' own keys. Unknown
+// CapacityParameters returns the parameters of a class that the driver gets in
+// GetCapacity: those of CreateVolume, without Kubernetes' own keys. Unknown
 // keys are not an error: the event of the claim names them, and the claim gets no event
 // if the scheduler finds no room for its pod first.
 func CapacityParameters(parameters map[string]string) map[string]string {

@@ -21,7 +21,7 @@ const (
 	CallSnapshot
 )
 
-// Outcome is what an error of a driver means for the next step.
+// Outcome is the meaning of a driver's error for the next step.
 type Outcome int
 
 const (

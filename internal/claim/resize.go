@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Resize is what decides about the size of a claim (KEP 1790). Sizes that are
-// absent are zero.
+// Resize has the sizes of a claim and its volume that decide the next step of an
+// expansion (KEP 1790). Sizes that are absent are zero.
 type Resize struct {
 	// Desired is the requested size, spec.resources.requests; Granted is the size of the
 	// volume as the claim reports it, status.capacity.

@@ -200,7 +200,7 @@ func (n SnapshotNames) tokens(kind string) Tokens {
 	return tokens
 }
 
-// Metadata is what --extra-create-metadata adds to the parameters.
+// Metadata returns the parameters that --extra-create-metadata adds.
 func (n SnapshotNames) Metadata() map[string]string { return n.metadata("volumesnapshot") }
 
 // GroupMetadata is the same for a group snapshot.

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 )
 
-// driversWord is what get and describe take next to the kinds: the drivers' processes
-// are not objects.
+// driversWord is an argument of get and describe next to the kinds: the drivers'
+// processes are not objects.
 const driversWord = "drivers"
 
 // ofDrivers reports whether drivers are requested, and returns their names.

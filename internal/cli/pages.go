@@ -52,7 +52,7 @@ func (p *pages) electing(state *lease.State) {
 	p.vitals = append(p.vitals, live.Vital{Name: "lease", Test: state.Check})
 }
 
-// page is what telemetry serves.
+// page is the set of pages that telemetry serves.
 func (p *pages) page() telemetry.Page {
 	health := live.New(live.Options{Probe: p.probe, ProbeTimeout: p.probeTimeout, Facts: p.facts, Vitals: p.vitals})
 	return telemetry.Page{Address: p.address, TLS: p.tls, Gatherer: p.registry, Logger: p.logger,

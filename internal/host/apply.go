@@ -103,7 +103,7 @@ type applier struct {
 	run      *forRun  // of api.ApplyOptions.Run, nil without
 }
 
-// change is what becomes of one object.
+// change is the change that apply makes to one object.
 type change struct {
 	manifest.Object
 	action api.Action

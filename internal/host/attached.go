@@ -125,7 +125,7 @@ func (a *Attached) scratch(pod *corev1.Pod, container string) (string, error) {
 	return directory, nil
 }
 
-// Deleted is what became of one object.
+// Deleted is the result of deleting one object.
 type Deleted struct {
 	Kind, Name string
 	// Absent: there was none.

@@ -20,9 +20,9 @@ import (
 // or volumes exist.
 var ErrStoreLost = errors.New("the store of the host is lost")
 
-// openStore opens the store, and refuses one that cannot be the store of what is
-// in the root directory: with an empty one, the host would end the pods that run
-// and give new, empty volumes to claims that have theirs.
+// openStore opens the store, and rejects one that cannot belong to the content of the
+// root directory: with an empty one, the host would end the pods that run, and create
+// new, empty volumes for claims that have a volume.
 func openStore(root string, options Options) (*store.Store, error) {
 	paths := claim.Paths{Root: root}
 	opened, err := store.OpenWith(root, store.Options{

@@ -70,8 +70,8 @@ func (e *Engine) stageDevice(
 }
 
 // mayShowDevice reports whether something is mounted at a path, or that is unknown.
-// A bind mount of a device node does not keep the device: once that is closed, the
-// path would show whatever device gets its number next.
+// A bind mount of a device node does not keep the device open: once that is closed, the
+// path would show the next device with its number.
 func mayShowDevice(mountPoint *mount.Point) bool {
 	node, err := mountPoint.Open()
 	if err != nil {

@@ -73,8 +73,8 @@ func decideFilesystem(content blockdev.Content, desired string) (action, string,
 	return actionUse, content.Type, nil
 }
 
-// preparation is what stage and inline publish have in common: a device on its
-// way to being mounted.
+// preparation is the common part of stage and inline publish: a device that is being
+// prepared for a mount.
 type preparation struct {
 	volumeID string
 	device   *backend.Device

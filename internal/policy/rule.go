@@ -49,7 +49,7 @@ func New(allowed []Account, label string) (*Rule, error) {
 // Classify returns the class of a volume's path.
 func (r *Rule) Classify(path string) Verdict { return r.rules.classify(path) }
 
-// Pod is what the rule checks: a pod, or a template of pods.
+// Pod is the object that the rule checks: a pod, or a template of pods.
 type Pod struct {
 	Namespace string
 	Labels    map[string]string

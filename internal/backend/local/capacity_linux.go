@@ -184,9 +184,9 @@ func (p *Pool) loadForeign(id string) error {
 	return nil
 }
 
-// Capacity is what CreateVolume would accept now. Thin volumes count with their
-// size divided by the overcommit ratio, thick ones fully, snapshots with what
-// writing to their volumes may still take.
+// Capacity returns the sizes that CreateVolume would accept now. Thin volumes count
+// with their size divided by the overcommit ratio, thick ones fully, and snapshots with
+// the room that writes to their volumes may still need.
 func (p *Pool) Capacity(
 	ctx context.Context, parameters map[string]string, at backend.Topology,
 ) (backend.Capacity, error) {

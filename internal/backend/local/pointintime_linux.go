@@ -24,7 +24,7 @@ type fileCopy struct {
 	users  users
 }
 
-// users are what uses a volume on this machine now.
+// users are the current users of a volume on this machine.
 type users struct {
 	loops  []blockdev.Loop
 	mounts []*os.File // one open directory for each mounted filesystem

@@ -23,7 +23,7 @@ const (
 	deleting state = "deleting" // groups only, and only as an earlier version wrote it
 )
 
-// header is what all records begin with.
+// header has the first fields of every record.
 type header struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`

@@ -46,7 +46,7 @@ func tryFlock(f *os.File, how int) error {
 	return nil
 }
 
-// room is what statfs(2) says of the pool's filesystem, in bytes.
+// room is the room on the pool's filesystem (statfs(2)), in bytes.
 type room struct {
 	total, available int64
 	readOnly         bool

@@ -13,11 +13,10 @@ import (
 // ErrNoSnapshot reports that the driver does not know a snapshot.
 var ErrNoSnapshot = errors.New("the driver has no such snapshot")
 
-// FindSnapshot asks for one snapshot by its ID, with ListSnapshots if the driver
-// offers it, since that is what drivers serve that were written for
-// csi-snapshotter, and else with GetSnapshot. It fails with ErrNoSnapshot if the
-// driver does not know the snapshot. A page that is asked for must be another one
-// than the last; entries that a driver adds without regard to the filter are skipped.
+// FindSnapshot finds a snapshot by its ID: with ListSnapshots if the driver has it,
+// since drivers written for csi-snapshotter do, and else with GetSnapshot. It fails
+// with ErrNoSnapshot if the driver does not know the snapshot. A page token must differ
+// from the last one; entries that the filter excludes are skipped.
 func (c *Client) FindSnapshot(
 	ctx context.Context, offered ControllerCapabilities, id string, secrets map[string]string,
 ) (*csi.Snapshot, error) {

@@ -73,7 +73,7 @@ func withoutMetadata(parameters map[string]string) map[string]string {
 	return kept
 }
 
-// metadataOf is what withoutMetadata drops.
+// metadataOf returns the parameters that withoutMetadata drops.
 func metadataOf(parameters map[string]string) map[string]string {
 	kept := maps.Clone(parameters)
 	maps.DeleteFunc(kept, func(key, _ string) bool { return !isMetadata(key) })

@@ -58,7 +58,7 @@ type Options struct {
 	Mode Mode
 	// Name is the CSI plugin name; the backend's own when empty.
 	Name string
-	// Version is what GetPluginInfo gives as vendor_version; not empty.
+	// Version is the vendor_version of GetPluginInfo; not empty.
 	Version string
 	// Endpoint is the CSI socket, unix:///…/name.sock; see ParseEndpoint.
 	Endpoint string

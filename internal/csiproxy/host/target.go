@@ -106,7 +106,7 @@ func (t *mountTarget) ready() error {
 
 // set mounts the volume. It keeps the directory open meanwhile, so that no process
 // replaces it, unless Windows needs exclusive access; the directory above stays open
-// in both cases. Afterwards set reads what is mounted.
+// in both cases. Afterwards set reads the mounted volume back.
 func (t *mountTarget) set(volume string) error {
 	err := t.walk.host.machine.Volumes.SetMountPoint(t.directory, volume)
 	if isErrno(err, win32.ErrorSharingViolation) && t.dir != nil {

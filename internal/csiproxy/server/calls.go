@@ -17,9 +17,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// calls is what every call of a pipe passes: its place among the running calls, its
-// time limit, the operation with its panics caught, the error as a status, one log
-// line, one measurement.
+// calls handles every call of a pipe: it limits the number of running calls and the
+// time of each, recovers panics, converts errors to statuses, and logs and measures.
 type calls struct {
 	pipe    string
 	limit   time.Duration

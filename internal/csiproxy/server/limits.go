@@ -15,7 +15,7 @@ type Limits struct {
 	// wait, in the order of arrival; none is rejected. Calls must exceed the number of
 	// clients: if all of them call about one dead disk, calls about others must pass.
 	Connections, Calls int
-	// Call bounds the time of an RPC, whatever deadline its caller has.
+	// Call bounds the time of an RPC, also if its caller has a later deadline.
 	Call time.Duration
 	// Preface bounds the silence at the beginning of a connection. Clients that check
 	// whether the pipe exists open connections and send nothing.

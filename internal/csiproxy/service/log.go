@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/logformat"
 )
 
-// Always marks a record for the event log whatever its level, as start and stop
-// are: logger.Info("…", service.Always).
+// Always marks a record for the event log independent of its level, such as those of
+// start and stop: logger.Info("…", service.Always).
 var Always = slog.Bool("event", true) //nolint:gochecknoglobals // a value without state, like those of package slog
 
 // longestEvent is the most characters of an event (ReportEvent, per string).

@@ -92,7 +92,7 @@ type Volumes interface {
 	Information(volume string) (VolumeInformation, error)
 	// FreeSpace is GetDiskFreeSpaceExW of a volume or a directory.
 	FreeSpace(path string) (FreeSpace, error)
-	// Format makes a filesystem, quickly, whatever content the volume has. It is
+	// Format makes a filesystem by a quick format, also over content. It returns
 	// ERROR_NOT_FOUND for a volume that WMI does not list yet; other errors are
 	// StorageResults.
 	Format(ctx context.Context, volume string, request FormatRequest) error

@@ -85,7 +85,7 @@ func DecodeNTFSVolumeData(data []byte) (NTFSVolumeData, error) {
 	}, nil
 }
 
-// ExtendVolume is what FSCTL_EXTEND_VOLUME takes: the volume's new size in
+// ExtendVolume is the argument of FSCTL_EXTEND_VOLUME: the volume's new size in
 // sectors.
 type ExtendVolume struct{ Sectors int64 }
 

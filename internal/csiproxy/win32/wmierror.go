@@ -7,8 +7,8 @@ import (
 
 // ParseMessageID finds the number in the property MessageID of an error of WMI
 // (MSFT_WmiError, CIM_Error): "Windows System Error 53" or "HRESULT 0x80070035".
-// Providers of the newer kind put it there only; what COM returns for them is
-// WBEM_E_FAILED, whatever happened.
+// Providers of the newer kind put it there only; for all of their errors, COM returns
+// WBEM_E_FAILED.
 func ParseMessageID(id string) (Errno, bool) {
 	const system, result = "Windows System Error ", "HRESULT "
 	if text, ok := strings.CutPrefix(id, system); ok {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// removeTree deletes path and what is below it, and enters no reparse point. It
+// removeTree deletes path and everything below it, and enters no reparse point. It
 // asks GetFileAttributes what one is: wine's Lstat shows a link made from Linux
 // as the directory that it leads to.
 func removeTree(path string) error {

@@ -39,14 +39,14 @@ const (
 	Unchanged  Action = "unchanged"
 )
 
-// Applied is what became of one object.
+// Applied is the result of applying one object.
 type Applied struct {
 	Kind   string `json:"kind"`
 	Key    string `json:"key"` // store.Key, or the name
 	Action Action `json:"action"`
 }
 
-// ApplyResult is what became of all objects, in the order in which they were given.
+// ApplyResult has the results of all objects, in the order in which they were given.
 type ApplyResult struct {
 	Applied []Applied `json:"applied"`
 	// Warnings are sentences for the user: fields without a meaning here, and
@@ -64,7 +64,7 @@ type DeleteOptions struct {
 	Abandon bool `json:"abandon,omitempty"`
 }
 
-// Deleted is what became of one object.
+// Deleted is the result of deleting one object.
 type Deleted struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`

@@ -21,7 +21,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// coreVersions, groups and resources are what clients of Kubernetes ask first.
+// coreVersions, groups and resources answer the first requests of Kubernetes clients.
 func (s *Server) coreVersions(w http.ResponseWriter, _ *http.Request) error {
 	s.answer(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"},
 		Versions: []string{"v1"}})

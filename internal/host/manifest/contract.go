@@ -15,13 +15,13 @@ const (
 	Refused
 )
 
-// rule is what becomes of one field, and why or how.
+// rule is the meaning of one field, with the reason or the way.
 type rule struct {
 	meaning Meaning
 	note    string
 }
 
-// contract is what becomes of every field of one kind. A path covers everything
+// contract has the rules of the fields of one kind. A path covers everything
 // below it. "[]" means any element of a list. A field of the Kubernetes API
 // that is in no rule is refused, and fails a test.
 type contract struct {

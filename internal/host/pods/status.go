@@ -36,7 +36,7 @@ type observed struct {
 	view
 	// States are the containers', by name.
 	States map[string]workload.State
-	// Trouble is what kept a container from being started, by name.
+	// Trouble has the errors that kept containers from being started, by name.
 	Trouble map[string]trouble
 	// Waits says why volumes are not ready, and MountError is their last error.
 	Waits string

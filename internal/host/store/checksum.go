@@ -72,7 +72,7 @@ func (s *tableSum) add(stored []byte, sign int64) {
 	s.Sum += uint64(sign) * uint64(binary.LittleEndian.Uint32(stored[1:])) //nolint:gosec // wraps, and back
 }
 
-// sums are what all tables add up to after a change.
+// sums are the sums of all tables after a change.
 type sums struct {
 	Version uint64
 	Tables  map[string]*tableSum

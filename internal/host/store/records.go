@@ -73,7 +73,7 @@ type VolumeUse struct {
 	NodeID         string            `json:",omitempty"`
 	StagingPath    string            `json:",omitempty"`
 
-	// AttachReadOnly and AttachSecret are what ControllerPublishVolume was given;
+	// AttachReadOnly and AttachSecret are arguments of ControllerPublishVolume;
 	// the secret is a reference, which ControllerUnpublishVolume needs, too.
 	AttachReadOnly bool                    `json:",omitempty"`
 	AttachSecret   *corev1.SecretReference `json:",omitempty"`

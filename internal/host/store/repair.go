@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store/pages"
 )
 
-// Repaired is what became of a store.
+// Repaired is the result of a repair.
 type Repaired struct {
 	// Kept is the damaged file, which is never removed.
 	Kept string

@@ -130,8 +130,8 @@ func explain(path string, err error) error {
 	return fmt.Errorf("open the host's store %s: %w", path, err)
 }
 
-// prepare makes the buckets and checks the schema. A store of a newer program
-// is left alone, an older one is migrated.
+// prepare makes the buckets and checks the schema. It rejects a store of a newer
+// program without a change, and migrates an older one.
 func (s *Store) prepare() error {
 	version, complete, err := s.inspect()
 	if err != nil {

@@ -30,7 +30,7 @@ type Pod struct {
 	Init, Main []Container
 }
 
-// Sources are what containers refer to besides the pod.
+// Sources are the objects that containers refer to, in addition to the pod.
 type Sources struct {
 	// Volumes are the mounted volumes, by their names in the pod.
 	Volumes map[string]Volume

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
-// maximumStatus bounds what is read from a child about its failure.
+// maximumStatus bounds the report of a child's failure.
 const maximumStatus = 64 << 10
 
 // Run runs a container to its end and returns its exit code: 128 and the

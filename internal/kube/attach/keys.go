@@ -27,7 +27,7 @@ const (
 // that a CSI driver is meant to serve.
 const migratedToAnnotation = "pv.kubernetes.io/migrated-to"
 
-// intent is what an attachment records before its volume is published.
+// intent is the record that an attachment gets before its volume is published.
 type intent struct {
 	node, handle string
 	secret       *corev1.SecretReference

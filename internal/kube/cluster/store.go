@@ -45,7 +45,7 @@ type Store[T Object] struct {
 	assumed map[string]T
 }
 
-// lister is what every client of a kind offers.
+// lister has the methods of every client of a kind.
 type lister[L runtime.Object] interface {
 	List(ctx context.Context, options metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)

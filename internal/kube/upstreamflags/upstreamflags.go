@@ -66,8 +66,8 @@ func Doubled(flags *pflag.FlagSet, arguments []string) []string {
 	return spelled
 }
 
-// Warnings are what there is to say of the upstream flags on the command line,
-// in their order; after it was parsed.
+// Warnings returns the warnings about the upstream flags of the parsed command line,
+// in their order.
 func (s *Set) Warnings() []string { return slices.Clone(s.warnings) }
 
 // value is one upstream flag.

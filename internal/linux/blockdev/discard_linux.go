@@ -72,8 +72,8 @@ func (l *Loop) forgetLimit() error {
 	return renew(control, l.Index)
 }
 
-// renew removes and adds a free device number, which resets its limits. One
-// that was taken meanwhile is left alone.
+// renew removes and adds a free device number, which resets its limits. It does not
+// change a number that was attached meanwhile.
 func renew(control *os.File, index int) error {
 	err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_REMOVE, index)
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENODEV) {

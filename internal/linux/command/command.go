@@ -122,8 +122,8 @@ func conclude(ctx context.Context, name string, child *exec.Cmd, result Result, 
 	return result, fmt.Errorf("run %s: %w", name, err)
 }
 
-// environment is what children see: messages in English, and no variable of
-// this process but the one by which e2fsprogs and others find their libraries.
+// environment returns the environment of children: messages in English, and of this
+// process' variables only PATH, by which e2fsprogs and others find their helpers.
 func environment() []string {
 	return []string{"PATH=" + os.Getenv("PATH") + string(os.PathListSeparator) + "/usr/sbin:/usr/bin:/sbin:/bin",
 		"LC_ALL=C", "HOME=/"}

@@ -52,7 +52,8 @@ func Size(target *os.File, fsType string) (int64, error) {
 }
 
 // Grow makes the mounted filesystem that target (a directory) is on fill a
-// device of size bytes. One that does already is left alone. It runs no program.
+// device of size bytes. It does nothing if the filesystem has that size, and runs no
+// program.
 func Grow(target *os.File, fsType string, size int64) error {
 	var err error
 	switch fsType {

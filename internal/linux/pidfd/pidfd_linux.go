@@ -152,7 +152,7 @@ func (p *Process) Close() error {
 	return p.file.Close()
 }
 
-// Stat is what /proc/PID/stat says of a process (proc_pid_stat(5)).
+// Stat has fields of /proc/PID/stat (proc_pid_stat(5)).
 type Stat struct {
 	State  string // Z for a process that ended and was not reaped
 	Parent int

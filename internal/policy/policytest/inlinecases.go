@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/policy/inline"
 )
 
-// InlineCases are what every form of the inline rules is tried with.
+// InlineCases are cases for every form of the inline rules.
 func InlineCases() []InlineCase {
 	return slices.Concat(allowedCases(), profileCases(), otherCases(), templateCases(), hostileCases())
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// Exchange is one call of a version: what is sent, what the machine that Answering
-// gives is asked, and what is sent back.
+// Exchange is one call of a version: the request, the calls to the machine of
+// Answering, and the response.
 type Exchange struct {
 	method  string
 	request []byte
@@ -89,5 +89,5 @@ func checkVersion(t *testing.T, definition api.Definition, exchanges []Exchange)
 // Method is the call's name.
 func (e Exchange) Method() string { return e.method }
 
-// Request is what is sent.
+// Request is the request.
 func (e Exchange) Request() []byte { return e.request }

@@ -28,7 +28,7 @@ type Server struct {
 	last   outcome
 }
 
-// outcome is what an interceptor saw of the last call.
+// outcome has the last call's result, as an interceptor saw it.
 type outcome struct {
 	method  string
 	request any
@@ -97,7 +97,7 @@ func (s *Server) Call(t *testing.T, method string, request []byte) ([]byte, erro
 	return response, s.last.err
 }
 
-// Name is what people call the version: disk v1beta2.
+// Name returns the common name of the version: disk v1beta2.
 func Name(definition api.Definition) string {
 	return strings.TrimSpace(definition.Group + " " + definition.Version)
 }

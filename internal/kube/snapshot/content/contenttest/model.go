@@ -228,7 +228,7 @@ func (c *chaos[T]) check() error {
 	return nil
 }
 
-// model: whatever happens in whatever order, the driver has the snapshots that contents
+// model: after any events in any order, the driver has the snapshots that contents
 // know, and no others.
 func (s *Suite[T]) model(t *testing.T) {
 	for range 6 {
