@@ -177,14 +177,14 @@ func (c *chaos) start() *process {
 	return &process{Guard: guard.New(controller), client: client, ctx: ctx, end: end}
 }
 
-// stop ends a process: its calls are snapshot off wherever they are.
+// stop ends a process, with its calls at any step.
 func (p *process) stop() {
 	p.end()
 	_ = p.client.Close()
 }
 
-// leaseLost is how long a killed controller's work waits for the next one: what
-// describes lag behind is shorter, as it is than a lease of Kubernetes.
+// leaseLost is how long a killed controller's work waits for the next one. The lag of
+// describes is shorter, as it is than a lease of Kubernetes.
 const leaseLost = 2 * time.Second
 
 // kill ends one controller after the other and starts a new one instead.
@@ -210,7 +210,7 @@ func (c *chaos) operate(ctx context.Context) {
 		if err := w.StopInstance(id); err != nil {
 			c.Error(err)
 		}
-		_ = concurrency.Sleep(ctx, 5*time.Second)
+		time.Sleep(5 * time.Second) // also at the end: an instance that is stopping cannot be started
 		if err := w.StartInstance(id); err != nil {
 			c.Error(err)
 		}
