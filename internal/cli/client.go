@@ -127,7 +127,7 @@ func everyKind() []selection {
 }
 
 func unknownKind(name string) error {
-	return usageErrorf("there is no kind %q; there are %s", name, kindNames())
+	return usageErrorf("kind %q does not exist; the kinds are %s", name, kindNames())
 }
 
 func kindNames() string {

@@ -169,7 +169,7 @@ func TestGet_showsTables(t *testing.T) {
 		{"get pods -n other", 0, "", "No resources found in other namespace.\n"},
 		{"get pvc data -o json", 0, `"name": "data"`, ""},
 		{"get pvc -o yaml", 0, "kind: List", ""},
-		{"get pvc.nothing", 2, "", `there is no kind "pvc.nothing"`},
+		{"get pvc.nothing", 2, "", `kind "pvc.nothing" does not exist`},
 		{"get", 2, "", "say what"},
 		{"get pods/", 2, "", "is not KIND/NAME"},
 		{"get pods web/x", 2, "", "not both"},

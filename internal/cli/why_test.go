@@ -40,7 +40,7 @@ func TestWhy_asksACluster(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Findings) != 2 || !strings.Contains(report.Findings[0].What, "there is no VolumeSnapshot s") || report.Findings[1].Code != "ResourceExhausted" || report.Findings[1].Attempts != 3 {
+	if len(report.Findings) != 2 || !strings.Contains(report.Findings[0].What, "VolumeSnapshot s does not exist") || report.Findings[1].Code != "ResourceExhausted" || report.Findings[1].Attempts != 3 {
 		t.Errorf("got %s", out.String())
 	}
 }

@@ -30,13 +30,13 @@ func (s *state) checkSource(pvc *corev1.PersistentVolumeClaim) []finding {
 		source := store.Key(current.Namespace, reference.Name)
 		if reference.Kind == claim.SourceSnapshot {
 			if read(s, s.tx.Snapshots(), source) == nil {
-				return []finding{waiting("%s: spec.dataSource: there is no VolumeSnapshot %q", claim.Describe(current), source)}
+				return []finding{waiting("%s: spec.dataSource: VolumeSnapshot %q does not exist", claim.Describe(current), source)}
 			}
 			return nil
 		}
 		next := s.claims.get(source)
 		if next == nil {
-			return []finding{waiting("%s: spec.dataSource: there is no PersistentVolumeClaim %q",
+			return []finding{waiting("%s: spec.dataSource: PersistentVolumeClaim %q does not exist",
 				claim.Describe(current), source)}
 		}
 		current = next
@@ -63,7 +63,7 @@ func (s *state) checkClaimsOf(pod *corev1.Pod) (findings []finding) {
 		pvc := s.claims.get(key)
 		switch {
 		case pvc == nil:
-			findings = append(findings, waiting("%s: spec.volumes[%d].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim %q", name, i, key))
+			findings = append(findings, waiting("%s: spec.volumes[%d].persistentVolumeClaim.claimName: PersistentVolumeClaim %q does not exist", name, i, key))
 			continue
 		case pvc.DeletionTimestamp != nil:
 			findings = append(findings, waiting("%s: spec.volumes[%d].persistentVolumeClaim.claimName: PersistentVolumeClaim %q is being deleted", name, i, key))
@@ -105,7 +105,7 @@ func (s *state) checkVolumesOf(pod *corev1.Pod) (findings []finding) {
 	}
 	for _, name := range manifest.SecretsOf(pod) {
 		if key := store.Key(pod.Namespace, name); read(s, s.tx.Secrets(), key) == nil {
-			findings = append(findings, waiting("%s: there is no Secret %q, which its containers refer to",
+			findings = append(findings, waiting("%s: Secret %q does not exist; its containers refer to it",
 				describePod(pod), key))
 		}
 	}
@@ -116,7 +116,7 @@ func (s *state) checkInline(at string, pod *corev1.Pod, source *corev1.CSIVolume
 	driver := read(s, s.tx.Drivers(), source.Driver)
 	switch {
 	case driver == nil:
-		findings = append(findings, waiting("%s.driver: there is no CSIDriver %q, which would allow inline volumes",
+		findings = append(findings, waiting("%s.driver: CSIDriver %q does not exist; it would allow inline volumes",
 			at, source.Driver))
 	case !claim.HasLifecycle(driver, storagev1.VolumeLifecycleEphemeral):
 		findings = append(findings, waiting("%s.driver: CSIDriver %q does not list Ephemeral in spec.volumeLifecycleModes",
@@ -125,7 +125,7 @@ func (s *state) checkInline(at string, pod *corev1.Pod, source *corev1.CSIVolume
 	if secret := source.NodePublishSecretRef; secret != nil {
 		key := store.Key(pod.Namespace, secret.Name)
 		if read(s, s.tx.Secrets(), key) == nil {
-			findings = append(findings, waiting("%s.nodePublishSecretRef: there is no Secret %q", at, key))
+			findings = append(findings, waiting("%s.nodePublishSecretRef: Secret %q does not exist", at, key))
 		}
 	}
 	return findings
@@ -138,12 +138,12 @@ func (s *state) checkClaim(pvc *corev1.PersistentVolumeClaim) (findings []findin
 			findings = append(findings, *found)
 		}
 	} else if s.volumes.get(pvc.Spec.VolumeName) == nil {
-		findings = append(findings, waiting("%s: spec.volumeName: there is no PersistentVolume %q", claim.Describe(pvc),
+		findings = append(findings, waiting("%s: spec.volumeName: PersistentVolume %q does not exist", claim.Describe(pvc),
 			pvc.Spec.VolumeName))
 	}
 	if name := pvc.Spec.VolumeAttributesClassName; name != nil && *name != "" &&
 		read(s, s.tx.AttributesClasses(), *name) == nil {
-		findings = append(findings, waiting("%s: spec.volumeAttributesClassName: there is no VolumeAttributesClass %q",
+		findings = append(findings, waiting("%s: spec.volumeAttributesClassName: VolumeAttributesClass %q does not exist",
 			claim.Describe(pvc), *name))
 	}
 	return append(findings, s.checkSource(pvc)...)
@@ -156,14 +156,14 @@ func (s *state) checkSnapshot(snapshot *snapshotv1.VolumeSnapshot) (findings []f
 	if source.PersistentVolumeClaimName != nil {
 		key := store.Key(snapshot.Namespace, *source.PersistentVolumeClaimName)
 		if s.claims.get(key) == nil {
-			findings = append(findings, waiting("%s: spec.source.persistentVolumeClaimName: there is no PersistentVolumeClaim %q", name, key))
+			findings = append(findings, waiting("%s: spec.source.persistentVolumeClaimName: PersistentVolumeClaim %q does not exist", name, key))
 		}
 	}
 	if content := source.VolumeSnapshotContentName; content != nil && read(s, s.tx.SnapshotContents(), *content) == nil {
-		findings = append(findings, waiting("%s: spec.source.volumeSnapshotContentName: there is no VolumeSnapshotContent %q", name, *content))
+		findings = append(findings, waiting("%s: spec.source.volumeSnapshotContentName: VolumeSnapshotContent %q does not exist", name, *content))
 	}
 	if class := snapshot.Spec.VolumeSnapshotClassName; class != nil && read(s, s.tx.SnapshotClasses(), *class) == nil {
-		findings = append(findings, waiting("%s: spec.volumeSnapshotClassName: there is no VolumeSnapshotClass %q", name, *class))
+		findings = append(findings, waiting("%s: spec.volumeSnapshotClassName: VolumeSnapshotClass %q does not exist", name, *class))
 	}
 	return findings
 }

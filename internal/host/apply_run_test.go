@@ -16,8 +16,8 @@ import (
 // is missing.
 func TestApply_forARunRefusesWhatWouldWait(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, want string }{
-		"a class that is missing": {aClaim, `there is no StorageClass "c"`},
-		"a claim that is missing": {aPod, `there is no PersistentVolumeClaim "default/data"`},
+		"a class that is missing": {aClaim, `StorageClass "c" does not exist`},
+		"a claim that is missing": {aPod, `PersistentVolumeClaim "default/data" does not exist`},
 		"a driver that is absent": {aClass + "---\n" + aClaim + "---\n" + aPod, "not registered: drivers here: none"},
 	} {
 		t.Run(name, func(t *testing.T) {

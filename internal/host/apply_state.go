@@ -101,7 +101,7 @@ func (s *state) chooseClass(pvc *corev1.PersistentVolumeClaim) *finding {
 		if *name == "" || s.classes.get(*name) != nil {
 			return nil
 		}
-		found := waiting("%s: spec.storageClassName: there is no StorageClass %q%s", claim.Describe(pvc),
+		found := waiting("%s: spec.storageClassName: StorageClass %q does not exist%s", claim.Describe(pvc),
 			*name, s.listClasses())
 		return &found
 	}
@@ -150,10 +150,10 @@ func (s *state) listClasses() string {
 		names = append(names, name)
 	}
 	if len(names) == 0 {
-		return " (there is none)"
+		return " (no StorageClass exists)"
 	}
 	slices.Sort(names)
-	return " (there is " + strings.Join(names, ", ") + ")"
+	return " (existing: " + strings.Join(names, ", ") + ")"
 }
 
 func claimKey(pvc *corev1.PersistentVolumeClaim) string { return store.Key(pvc.Namespace, pvc.Name) }

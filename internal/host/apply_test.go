@@ -428,17 +428,17 @@ func TestApply_namespacesAreMadeWhenTheyAreUsed(t *testing.T) {
 func TestApply_namesTheMissingObjects(t *testing.T) {
 	inline := "apiVersion: v1\nkind: Pod\nmetadata: {name: i}\nspec:\n  containers: [{name: main, command: [cat]}]\n  volumes: [{name: v, csi: {driver: e.example, nodePublishSecretRef: {name: none}}}]\n"
 	cases := []struct{ name, text, want string }{
-		{"a class", aClaim, `there is no StorageClass "c" (there is none) (it waits)`},
+		{"a class", aClaim, `StorageClass "c" does not exist (no StorageClass exists) (it waits)`},
 		{"a default class", changed(t, aClaim, "storageClassName: c, ", ""), "no StorageClass is the default one"},
-		{"a claim", aPod, `there is no PersistentVolumeClaim "default/data" (it waits)`},
-		{"a source", changed(t, aClaim, "{storageClassName", "{dataSource: {kind: PersistentVolumeClaim, name: x}, storageClassName"), `spec.dataSource: there is no PersistentVolumeClaim "default/x"`},
-		{"a snapshot to restore", changed(t, aClaim, "{storageClassName", "{dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: x}, storageClassName"), `there is no VolumeSnapshot "default/x"`},
-		{"a volume", changed(t, aClaim, "{storageClassName", "{volumeName: x, storageClassName"), `there is no PersistentVolume "x"`},
-		{"attributes", changed(t, aClaim, "{storageClassName", "{volumeAttributesClassName: x, storageClassName"), `there is no VolumeAttributesClass "x"`},
-		{"a claim to snapshot", aSnap, `there is no PersistentVolumeClaim "default/data"`},
-		{"an inline driver", inline, `there is no CSIDriver "e.example"`},
+		{"a claim", aPod, `PersistentVolumeClaim "default/data" does not exist (it waits)`},
+		{"a source", changed(t, aClaim, "{storageClassName", "{dataSource: {kind: PersistentVolumeClaim, name: x}, storageClassName"), `spec.dataSource: PersistentVolumeClaim "default/x" does not exist`},
+		{"a snapshot to restore", changed(t, aClaim, "{storageClassName", "{dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: x}, storageClassName"), `VolumeSnapshot "default/x" does not exist`},
+		{"a volume", changed(t, aClaim, "{storageClassName", "{volumeName: x, storageClassName"), `PersistentVolume "x" does not exist`},
+		{"attributes", changed(t, aClaim, "{storageClassName", "{volumeAttributesClassName: x, storageClassName"), `VolumeAttributesClass "x" does not exist`},
+		{"a claim to snapshot", aSnap, `PersistentVolumeClaim "default/data" does not exist`},
+		{"an inline driver", inline, `CSIDriver "e.example" does not exist`},
 		{"an inline driver's mode", changed(t, inline, "e.example", "d.example") + "---\n" + aDriver, "does not list Ephemeral"},
-		{"a secret", inline, `there is no Secret "default/none"`},
+		{"a secret", inline, `Secret "default/none" does not exist`},
 		{"a status that is given", aClaim + "status: {phase: Bound}\n", `PersistentVolumeClaim "default/data": status`},
 	}
 	for _, c := range cases {

@@ -140,7 +140,7 @@ func (h *Host) Release(ctx context.Context, request api.ReleaseRequest) error {
 	case err != nil:
 		return err
 	case pod == nil || request.UID != "" && string(pod.UID) != request.UID:
-		return refuse(api.ErrNotFound, fmt.Errorf("there is no hold %s", key))
+		return refuse(api.ErrNotFound, fmt.Errorf("hold %s does not exist", key))
 	case pod.Annotations[pods.HolderAnnotation] == "":
 		return refuse(api.ErrConflict, fmt.Errorf("%s is a pod that this host runs, and no hold: 'holdfast delete pod' ends it", key))
 	}

@@ -143,7 +143,7 @@ func (h *Host) checkHold(pod *corev1.Pod) error {
 			case err != nil:
 				return err
 			case pvc == nil:
-				problems = append(problems, fmt.Errorf("there is no claim %s: make it with 'holdfast apply'", key))
+				problems = append(problems, fmt.Errorf("claim %s does not exist: make it with 'holdfast apply'", key))
 			case pvc.DeletionTimestamp != nil:
 				problems = append(problems, fmt.Errorf("claim %s is being deleted", key))
 			}

@@ -169,7 +169,7 @@ func cases() []stuckCase {
 		{name: "a key of the class that is misspelt", ask: "pvc/data", objects: []string{claimWith(class), driver, fast + "parameters: {csi.storage.k8s.io/fs-type: ext4}\n"}, answer: "the class of the claim data is wrong", do: "create it again"},
 		{name: "a secret's template with an annotation that the claim has not", ask: "pvc/data", objects: []string{claimWith(class), driver, fast + "parameters: {csi.storage.k8s.io/provisioner-secret-name: \"${pvc.annotations['team']}\", csi.storage.k8s.io/provisioner-secret-namespace: ns}\n"},
 			answer: "a secret of the class of claim data cannot be named", do: "annotation"},
-		{name: "its source snapshot does not exist", ask: "pvc/data", objects: []string{claimWith("storageClassName: fast\n  dataSource: {kind: VolumeSnapshot, name: s, apiGroup: snapshot.storage.k8s.io}"), fast, driver}, answer: "there is no VolumeSnapshot s"},
+		{name: "its source snapshot does not exist", ask: "pvc/data", objects: []string{claimWith("storageClassName: fast\n  dataSource: {kind: VolumeSnapshot, name: s, apiGroup: snapshot.storage.k8s.io}"), fast, driver}, answer: "VolumeSnapshot s does not exist"},
 		{name: "its source claim does not exist", ask: "pvc/data", objects: []string{claimWith("storageClassName: fast\n  dataSource: {kind: PersistentVolumeClaim, name: old}"), fast, driver}, answer: "clone of claim old, which does not exist"},
 		{name: "a populator", ask: "pvc/data", objects: []string{claimWith("storageClassName: fast\n  dataSourceRef: {kind: Dump, name: d, apiGroup: x.example}"), fast, driver}, answer: "waits for a volume populator"},
 		{name: "an attributes class that does not exist", ask: "pvc/data", objects: []string{claimWith("storageClassName: fast\n  volumeAttributesClassName: gold"), fast, driver}, answer: "asks for the VolumeAttributesClass gold, which does not exist"},
@@ -197,7 +197,7 @@ func cases() []stuckCase {
 		{name: "attributes of another driver", ask: "pvc/data", objects: []string{with(bound, "volumeName: v", "volumeName: v\n  volumeAttributesClassName: gold"), pv, driver, "apiVersion: storage.k8s.io/v1\nkind: VolumeAttributesClass\nmetadata: {name: gold}\ndriverName: e.example\n"},
 			answer: "is for driver e.example"},
 		// Pods.
-		{name: "no such pod", ask: "pod/app", answer: "there is no pod app"},
+		{name: "no such pod", ask: "pod/app", answer: "pod app does not exist"},
 		{name: "the pod's claim does not exist", ask: "pod/app", objects: []string{app}, answer: "the claim data in namespace default does not exist"},
 		{name: "a scheduling gate", ask: "pod/app", objects: []string{with(app, "nodeName: n1", "schedulingGates: [{name: x.example/wait}]"), bound, pv}, answer: "scheduling gate x.example/wait"},
 		{name: "nodes are full of volumes", ask: "pod/app", objects: []string{unscheduled("0/1 nodes are available: 1 node(s) exceed max volume count."), bound, pv}, answer: "as many volumes as their driver allows", do: "Add a node"},
@@ -229,7 +229,7 @@ func cases() []stuckCase {
 		{name: "a pod that remains because its node is off", ask: "pod/app", objects: []string{with(app, "uid: p1,", `uid: p1, deletionTimestamp: "2026-05-01T12:00:00Z",`), with(node1, `"True"`, "Unknown")}, answer: "node n1 does not answer", do: "out-of-service"},
 		{name: "a pod that remains because of its volume", ask: "pod/app", objects: []string{with(app, "uid: p1,", `uid: p1, deletionTimestamp: "2026-05-01T12:00:00Z",`), node1, warning("Pod", "app", "FailedUnMount", `UnmountVolume.TearDown failed for volume "v" : rpc error: code = Internal desc = busy`, 9)}, answer: "cannot be unmounted", call: "NodeUnpublishVolume:Internal:9"},
 		// Volumes.
-		{name: "no such volume", ask: "pv/v", answer: "there is no PersistentVolume v"},
+		{name: "no such volume", ask: "pv/v", answer: "PersistentVolume v does not exist"},
 		{name: "no such handle", ask: "volume/vol-9", objects: []string{pv}, answer: "handle vol-9", do: "ListVolumes"},
 		{name: "released and kept", ask: "pv/v", objects: []string{with(with(pv, "phase: Bound", "phase: Released"), "accessModes:", "persistentVolumeReclaimPolicy: Retain\n  accessModes:"), driver}, answer: "is kept (Retain)", do: "claimRef"},
 		{name: "a volume that cannot be deleted", ask: "volume/vol-1", objects: []string{with(with(pv, "phase: Bound", "phase: Released"), "accessModes:", "persistentVolumeReclaimPolicy: Delete\n  accessModes:"), driver, warning("PersistentVolume", "v", "VolumeFailedDelete", "rpc error: code = FailedPrecondition desc = volume has snapshots", 6)}, answer: "cannot be deleted", call: "DeleteVolume:FailedPrecondition:6"},

@@ -14,7 +14,7 @@ import (
 func (w *walk) podNamed(namespace, name string) {
 	pod := w.pod(namespace, name)
 	if pod == nil {
-		w.absent(pods, Finding{What: fmt.Sprintf("there is no pod %s in namespace %s", name, namespace),
+		w.absent(pods, Finding{What: fmt.Sprintf("pod %s does not exist in namespace %s", name, namespace),
 			Do: "Find its name and namespace with 'get pods -A'."})
 		return
 	}

@@ -17,7 +17,7 @@ func (w *walk) snapshotNamed(namespace, name string) {
 	}
 	s := w.snapshot(namespace, name)
 	if s == nil {
-		w.absent(snapshots, Finding{What: fmt.Sprintf("there is no VolumeSnapshot %s in namespace %s", name, namespace),
+		w.absent(snapshots, Finding{What: fmt.Sprintf("VolumeSnapshot %s does not exist in namespace %s", name, namespace),
 			Do: "Correct its name; if there are no snapshots at all, their custom resources may not be installed."})
 		return
 	}

@@ -20,7 +20,7 @@ const attachGracePeriod = 30 * time.Second
 func (w *walk) volumeNamed(name string) {
 	pv := w.volume(name)
 	if pv == nil {
-		w.absent(volumes, Finding{What: "there is no PersistentVolume " + name,
+		w.absent(volumes, Finding{What: "PersistentVolume " + name + " does not exist",
 			Do: "Find its name with 'get pv'; a volume can also be named by its handle: volume/HANDLE."})
 		return
 	}

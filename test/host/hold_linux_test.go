@@ -117,7 +117,7 @@ func TestExec_namesTheRemedy(t *testing.T) {
 	}
 	m.start()
 	code, _, stderr = m.holdfast("exec", "--volume", "data:/srv/x", "--", "true")
-	if want := "there is no claim default/data: make it with 'holdfast apply'"; code != 1 || !strings.Contains(stderr, want) {
+	if want := "claim default/data does not exist: make it with 'holdfast apply'"; code != 1 || !strings.Contains(stderr, want) {
 		t.Errorf("without a claim: %d, %q", code, stderr)
 	}
 	m.apply(strings.Replace(holdClaim, "provisioner: local.holdfast.dev", "provisioner: absent.example", 1))

@@ -56,7 +56,7 @@ func TestSecret_reachesTheContainerOnly(t *testing.T) {
 	m := newMachine(t)
 	m.start()
 	m.apply(aReader)
-	m.whyUntil("pod/reader", "there is no Secret db in namespace default", "holdfast apply")
+	m.whyUntil("pod/reader", "Secret db does not exist in namespace default", "holdfast apply")
 	m.apply(strings.Replace(aSecret, "password:", "other:", 1))
 	m.whyUntil("pod/reader", `Secret db in namespace default has no key "password"`)
 	m.apply(aSecret)

@@ -245,7 +245,7 @@ func TestVolumePlugin_removesOnlyItsOwnVolumes(t *testing.T) {
 			t.Errorf("claim %s is deleted", name)
 		}
 	}
-	e.fails("Mount", `{"Name":"none","ID":"x"}`, "there is no claim default/none")
+	e.fails("Mount", `{"Name":"none","ID":"x"}`, "claim default/none does not exist")
 }
 
 // `volume create` right after `volume rm` of the same name waits until the old

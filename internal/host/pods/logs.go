@@ -23,7 +23,7 @@ type LogOptions struct {
 
 // The errors of a log that does not exist.
 var (
-	ErrNoPod       = errors.New("there is no such pod")
+	ErrNoPod       = errors.New("the pod does not exist")
 	ErrNoContainer = errors.New("the pod has no such container")
 	ErrNoPrevious  = errors.New("there is no previous attempt")
 )

@@ -367,7 +367,7 @@ func (p *Plugin) show(name string) (volume, error) {
 		return volume{}, err
 	}
 	if pvc == nil {
-		return volume{}, fmt.Errorf("%w: there is no claim %s", errNoVolume, store.Key(namespace, claim))
+		return volume{}, fmt.Errorf("%w: claim %s does not exist", errNoVolume, store.Key(namespace, claim))
 	}
 	return p.describe(pvc)
 }

@@ -173,7 +173,7 @@ func (m *Manager) bindNamed(pvc *corev1.PersistentVolumeClaim) error {
 	case err != nil:
 		return err
 	case pv == nil:
-		return waitFor(on, reasonFailedBinding, "spec.volumeName: there is no PersistentVolume %q", name)
+		return waitFor(on, reasonFailedBinding, "spec.volumeName: PersistentVolume %q does not exist", name)
 	case pv.Spec.CSI == nil:
 		return waitFor(on, reasonFailedBinding, "spec.volumeName: PersistentVolume %q is not a volume of a CSI driver", name)
 	case reservationOf(pvc, pv) == another:

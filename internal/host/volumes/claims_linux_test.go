@@ -281,7 +281,7 @@ func TestClaims_passSecretsToTheDriverOnly(t *testing.T) {
 		return nil
 	}
 	key := d.claim("data", protected)
-	d.awaitEvent("ProvisioningFailed", `the secret for CreateVolume is missing: there is no Secret "ns/s-data"`)
+	d.awaitEvent("ProvisioningFailed", `the secret for CreateVolume is missing: Secret "ns/s-data" does not exist`)
 	d.put(func(tx *store.Tx) error {
 		return tx.Secrets().Put("ns/s-data", &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s-data"}, Data: map[string][]byte{"key": []byte("hush")},
@@ -342,7 +342,7 @@ func TestClaims_bindToVolumesThatExist(t *testing.T) {
 		t.Errorf("it got %s", pv.Name)
 	}
 	named := d.claim("named", none, func(p *corev1.PersistentVolumeClaim) { p.Spec.VolumeName = "later" })
-	d.awaitEvent("FailedBinding", `there is no PersistentVolume "later"`)
+	d.awaitEvent("FailedBinding", `PersistentVolume "later" does not exist`)
 	d.volume(volumeOf("later", "1Mi", ""))
 	d.awaitEvent("VolumeMismatch", "less than the 1Gi asked for")
 	d.volume(volumeOf("later", "5Gi", ""))

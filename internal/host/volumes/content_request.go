@@ -98,7 +98,7 @@ func (m *Manager) classOfContent(content *snapshotv1.VolumeSnapshotContent) (cla
 		return claim.SnapshotClass{}, err
 	case class == nil:
 		return claim.SnapshotClass{}, waitFor(dependencies(dependency("volumesnapshotclasses", *name)), "",
-			"there is no VolumeSnapshotClass %q", *name)
+			"VolumeSnapshotClass %q does not exist", *name)
 	}
 	return claim.ParseSnapshotClass(class.Name, class.Parameters)
 }

@@ -108,7 +108,7 @@ func (m *Manager) allowsExpansion(pvc *corev1.PersistentVolumeClaim) error {
 	case err != nil:
 		return err
 	case class == nil:
-		return waitFor(on, "", "%s: spec.storageClassName: there is no StorageClass %q", claim.Describe(pvc), name)
+		return waitFor(on, "", "%s: spec.storageClassName: StorageClass %q does not exist", claim.Describe(pvc), name)
 	case class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion:
 		return waitFor(on, reasonResizeFailed,
 			"%s: spec.resources.requests.storage: StorageClass %q does not say allowVolumeExpansion: true",

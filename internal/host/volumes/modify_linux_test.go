@@ -39,7 +39,7 @@ func attributesNamed(name string) func(*corev1.PersistentVolumeClaim) {
 func TestModify_atCreationAndLater(t *testing.T) {
 	d := newDaemon(t, modifies)
 	key := d.claim("data", protected, attributesNamed("silver"))
-	d.awaitEvent("ProvisioningFailed", `there is no VolumeAttributesClass "silver"`)
+	d.awaitEvent("ProvisioningFailed", `VolumeAttributesClass "silver" does not exist`)
 	d.attributes("silver", "d.example", map[string]string{"iops": "1"})
 	d.isBound(key)
 	if made := d.driver.Request("pvc-uid-data").GetMutableParameters(); made["iops"] != "1" {

@@ -106,7 +106,7 @@ type bound struct {
 }
 
 // ErrNoClaim means that a claim does not exist.
-var ErrNoClaim = errors.New("there is no such claim")
+var ErrNoClaim = errors.New("the claim does not exist")
 
 func (m *Manager) boundClaim(key string) (found bound, err error) {
 	err = m.view(func(tx *store.Tx) error {

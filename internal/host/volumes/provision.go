@@ -205,7 +205,7 @@ func (m *Manager) mutableParameters(
 		return nil, err
 	case class == nil:
 		return nil, waitFor(dependencies(dependency("volumeattributesclasses", name)), "",
-			"%s: spec.volumeAttributesClassName: there is no VolumeAttributesClass %q", claim.Describe(pvc), name)
+			"%s: spec.volumeAttributesClassName: VolumeAttributesClass %q does not exist", claim.Describe(pvc), name)
 	case class.DriverName != driver:
 		return nil, fmt.Errorf("%s: spec.volumeAttributesClassName: VolumeAttributesClass %q is for driver %s, not %s",
 			claim.Describe(pvc), name, class.DriverName, driver)

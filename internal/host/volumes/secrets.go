@@ -19,7 +19,7 @@ func (m *Manager) secret(reference *corev1.SecretReference, call string) (map[st
 	values, err := m.secretValues(key)
 	if err == nil && values == nil {
 		err = waitFor(dependencies(dependency("secrets", key)), "",
-			"the secret for %s is missing: there is no Secret %q", call, key)
+			"the secret for %s is missing: Secret %q does not exist", call, key)
 	}
 	return values, err
 }

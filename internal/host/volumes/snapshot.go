@@ -229,7 +229,7 @@ func (m *Manager) snapshotClass(
 	case err != nil:
 		return nil, err
 	case name != nil && *name != "" && class == nil:
-		return nil, waitFor(on, reasonSnapshotClass, "there is no VolumeSnapshotClass %q", *name)
+		return nil, waitFor(on, reasonSnapshotClass, "VolumeSnapshotClass %q does not exist", *name)
 	case class == nil && len(defaults) != 1:
 		return nil, waitFor(on, reasonSnapshotDefault,
 			"spec.volumeSnapshotClassName is missing, and %d VolumeSnapshotClasses are the default one for driver %s",

@@ -24,7 +24,7 @@ type MissingSecretError struct {
 
 func (e *MissingSecretError) Error() string {
 	if e.Key == "" {
-		return fmt.Sprintf("there is no Secret %s in namespace %s: make it with 'holdfast apply'", e.Name, e.Namespace)
+		return fmt.Sprintf("Secret %s does not exist in namespace %s: make it with 'holdfast apply'", e.Name, e.Namespace)
 	}
 	return fmt.Sprintf("Secret %s in namespace %s has no key %q: add it, or correct the reference", e.Name,
 		e.Namespace, e.Key)

@@ -118,13 +118,13 @@ func TestFromContainer_putsASecretVolumeInMemory(t *testing.T) {
 
 func TestFromContainer_namesTheSecretThatIsMissing(t *testing.T) {
 	for want, change := range map[string]func(*corev1.Pod){
-		`there is no Secret none in namespace ns`: func(p *corev1.Pod) {
+		`Secret none does not exist in namespace ns`: func(p *corev1.Pod) {
 			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: fromSecret("none", "k", nil)}}
 		},
 		`Secret db in namespace ns has no key "k"`: func(p *corev1.Pod) {
 			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: fromSecret("db", "k", nil)}}
 		},
-		`envFrom[0]: there is no Secret none`: func(p *corev1.Pod) {
+		`envFrom[0]: Secret none does not exist`: func(p *corev1.Pod) {
 			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOf("", "none", nil)}
 		},
 		`volume "s": Secret db in namespace ns has no key "x"`: func(p *corev1.Pod) {
