@@ -151,7 +151,7 @@ func (p *Pool) provision(ctx context.Context, record *volumeRecord, data *os.Fil
 }
 
 func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File) error {
-	loops, err := blockdev.LoopsOf(data)
+	loops, err := p.loops.Of(data)
 	if err != nil {
 		return err
 	}

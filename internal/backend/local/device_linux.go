@@ -105,7 +105,7 @@ func (p *Pool) openDataOf(record volumeRecord, readOnly bool) (*os.File, error) 
 
 // attachedLoop opens the volume's loop device, if it has one.
 func (p *Pool) attachedLoop(data *os.File, request backend.DeviceRequest) (*blockdev.Loop, error) {
-	loops, err := blockdev.LoopsOf(data)
+	loops, err := p.loops.Of(data)
 	if err != nil {
 		return nil, err
 	}
@@ -214,12 +214,17 @@ func (p *Pool) loopsOfVolume(id string) ([]blockdev.Loop, error) {
 		data, err := p.openData(volumePath(id), os.O_RDONLY)
 		if err == nil {
 			defer func() { _ = data.Close() }()
-			loops, err := blockdev.LoopsOf(data)
+			loops, err := p.loops.Of(data)
 			if !errors.Is(err, backend.ErrUnavailable) {
 				return loops, classify(err)
 			}
 		}
 	}
+	return p.loopsNamed(id)
+}
+
+// loopsNamed lists the devices of a volume by the path of its data file.
+func (p *Pool) loopsNamed(id string) ([]blockdev.Loop, error) {
 	paths, number, err := p.backingPaths(path.Join(volumePath(id), dataFile))
 	if err != nil {
 		return nil, err

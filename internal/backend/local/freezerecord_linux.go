@@ -109,7 +109,7 @@ func (p *Pool) thawSource(ctx context.Context, id string) error {
 	}
 	data, err := p.openData(volumePath(id), os.O_RDONLY)
 	if err == nil {
-		err = errors.Join(thawUsers(ctx, id, data), data.Close())
+		err = errors.Join(p.thawUsers(ctx, id, data), data.Close())
 	}
 	if err != nil && !errors.Is(err, backend.ErrDataLoss) {
 		return err

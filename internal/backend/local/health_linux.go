@@ -55,13 +55,16 @@ func (p *Pool) dataHealth(record volumeRecord) ([]backend.HealthProblem, error) 
 			Message: fmt.Sprintf("the data file has %d bytes of %d", stat.Size, record.Size),
 		}}, nil
 	}
-	return p.loopHealth(record)
+	return p.loopHealth(record, data)
 }
 
-func (p *Pool) loopHealth(record volumeRecord) ([]backend.HealthProblem, error) {
-	loops, err := p.loopsOfVolume(record.ID)
+func (p *Pool) loopHealth(record volumeRecord, data *os.File) ([]backend.HealthProblem, error) {
+	loops, err := p.loops.Of(data)
+	if errors.Is(err, backend.ErrUnavailable) {
+		loops, err = p.loopsNamed(record.ID)
+	}
 	if err != nil {
-		return nil, err
+		return nil, classify(err)
 	}
 	for _, loop := range loops {
 		if !loop.DirectIO {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
@@ -104,18 +102,8 @@ func (p *Pool) stateOf() (room, error) {
 	if err != nil || now.readOnly {
 		return now, err
 	}
-	var stat unix.Statx_t
-	if err := unix.Statx(descriptor(p.top), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat); err != nil {
-		return now, fmt.Errorf("find the mount of %s: %w", p.top.Name(), err)
-	}
-	table, err := mount.Table()
-	if err != nil {
-		return now, err
-	}
-	if entry := mount.ByID(table, stat.Mnt_id); entry != nil {
-		now.readOnly = mount.StoppedWrites(entry, p.top)
-	}
-	return now, nil
+	now.readOnly, err = mount.StoppedWrites(p.top)
+	return now, err
 }
 
 // refuseReadOnly is ErrUnavailable while the filesystem takes no writes.

@@ -43,7 +43,7 @@ func (p *Pool) copyPointInTime(ctx context.Context, copies []fileCopy) error {
 		if !copies[i].source.live {
 			continue
 		}
-		found, err := findUsers(ctx, copies[i].source.data)
+		found, err := p.findUsers(ctx, copies[i].source.data)
 		if err != nil {
 			return err
 		}
@@ -164,8 +164,8 @@ func (p *Pool) freeze(copies []fileCopy) (thaw func() error, err error) {
 // thawUsers ends a freeze that a crash may have left. ErrUnavailable while a loop
 // device has the volume's file and no mount of it can be opened: a filesystem that
 // was unmounted while it was frozen keeps its device, and its next mount is frozen.
-func thawUsers(ctx context.Context, id string, data *os.File) error {
-	found, err := findUsers(ctx, data)
+func (p *Pool) thawUsers(ctx context.Context, id string, data *os.File) error {
+	found, err := p.findUsers(ctx, data)
 	defer found.close()
 	for _, dir := range found.mounts {
 		err = errors.Join(err, fs.Thaw(dir))
@@ -178,9 +178,9 @@ func thawUsers(ctx context.Context, id string, data *os.File) error {
 	return err
 }
 
-func findUsers(ctx context.Context, data *os.File) (users, error) {
+func (p *Pool) findUsers(ctx context.Context, data *os.File) (users, error) {
 	var found users
-	loops, err := loopsInUse(ctx, data)
+	loops, err := p.loopsInUse(ctx, data)
 	if err != nil || len(loops) == 0 {
 		return found, err
 	}

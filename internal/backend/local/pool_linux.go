@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/durable"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 )
 
 const (
@@ -56,6 +57,7 @@ type Pool struct {
 
 	index    index
 	ledger   *ledger
+	loops    *blockdev.LoopIndex
 	progress progress
 	// discarded is when something was last deleted, in Unix nanoseconds.
 	discarded atomic.Int64
@@ -104,6 +106,11 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 		housekeeping: newHousekeeping(),
 	}
 	p.index.reset()
+	var unsubscribed error
+	if p.loops, unsubscribed = blockdev.NewLoopIndex(); unsubscribed != nil {
+		p.log.Warn("events of loop devices do not arrive: each search for a volume's device reads all of them",
+			"error", unsubscribed)
+	}
 	if err := p.open(ctx); err != nil && hasFailed(err) && ctx.Err() == nil {
 		p.setFailure(err)
 		p.log.Error("the pool cannot be used: until it is repaired, devices can only be closed",
@@ -415,7 +422,7 @@ func (p *Pool) dropScratch(f *os.File) {
 func (p *Pool) Close() error {
 	p.stopHousekeeping()
 	p.phase.attempts.close()
-	return p.closeFiles()
+	return errors.Join(p.loops.Close(), p.closeFiles())
 }
 
 func (p *Pool) closeFiles() error {

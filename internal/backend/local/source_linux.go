@@ -72,7 +72,7 @@ func (p *Pool) openLive(ctx context.Context, id string) (*lockedSource, error) {
 	if err != nil || how == unix.LOCK_EX {
 		return opened, err
 	}
-	loops, err := loopsInUse(ctx, opened.data)
+	loops, err := p.loopsInUse(ctx, opened.data)
 	if err == nil && len(loops) == 0 {
 		return opened, nil
 	}
@@ -161,7 +161,7 @@ func (p *Pool) refuseInUse(ctx context.Context, entry, id string) error {
 		return err
 	}
 	defer func() { _ = data.Close() }()
-	loops, err := loopsInUse(ctx, data)
+	loops, err := p.loopsInUse(ctx, data)
 	if err != nil {
 		return err
 	}
@@ -176,10 +176,10 @@ func (p *Pool) refuseInUse(ctx context.Context, entry, id string) error {
 // going away: a device with autoclear outlives its last user for an instant,
 // for longer when a program is being started, which has a copy of every
 // descriptor between fork and exec.
-func loopsInUse(ctx context.Context, data *os.File) ([]blockdev.Loop, error) {
+func (p *Pool) loopsInUse(ctx context.Context, data *os.File) ([]blockdev.Loop, error) {
 	const tries, pause = 20, 5 * time.Millisecond
 	for try := 0; ; try++ {
-		loops, err := blockdev.LoopsOf(data)
+		loops, err := p.loops.Of(data)
 		if err != nil || try == tries {
 			return loops, err
 		}

@@ -13,49 +13,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// LoopsOf lists the loop devices that are backed by this very file, without
-// opening them.
-//
-// Every candidate is confirmed by device and inode. Candidates are those whose
-// backing file has the same name in a directory of the same name, as far as its
-// path shows: opening all loop devices of the machine instead would keep alive,
-// for an instant, those that others are just detaching. A file with several hard links
-// is therefore not supported. ErrUnavailable if the kernel cannot read the device and
-// inode of a candidate: it may have this file, and a caller that takes the file for
-// unused would delete it, or attach it a second time.
-func LoopsOf(file *os.File) ([]Loop, error) {
-	want, err := statFile(file)
-	if err != nil {
-		return nil, err
-	}
-	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
-	if err != nil {
-		return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
-	}
-	names, err := attachedLoops()
-	if err != nil {
-		return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
-	}
-	var found []Loop
-	for _, device := range names {
-		loop, err := candidate(device, name)
-		if err != nil {
-			return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
-		}
-		if loop == nil {
-			continue
-		}
-		if loop.unconfirmed {
-			return nil, fmt.Errorf("list loop devices of %s: %w: %s has a file of that name on a filesystem that failed",
-				file.Name(), backend.ErrUnavailable, loop.Path)
-		}
-		if loop.device == uint64(want.Dev) && loop.inode == want.Ino {
-			found = append(found, *loop)
-		}
-	}
-	return found, nil
-}
-
 // LoopsNamed lists the loop devices whose backing file has the path in sysfs. It
 // works without the file and without its filesystem, for taking down devices
 // whose file cannot be opened any more. A device whose file can still be asked
@@ -72,7 +29,7 @@ func LoopsNamed(number uint64, path string) ([]Loop, error) {
 		if err != nil {
 			return failed(err)
 		}
-		if strings.TrimSuffix(backing, " (deleted)") != path {
+		if strings.TrimSuffix(backing, deletedSuffix) != path {
 			continue
 		}
 		loop, err := candidate(device, backing)
@@ -85,6 +42,14 @@ func LoopsNamed(number uint64, path string) ([]Loop, error) {
 	}
 	return found, nil
 }
+
+// unconfirmed is the error of a device whose file cannot be identified.
+func unconfirmed(loop *Loop) error {
+	return fmt.Errorf("%w: %s has a file of that name on a filesystem that failed", backend.ErrUnavailable, loop.Path)
+}
+
+// deletedSuffix is what the kernel appends to the path of a file without a name.
+const deletedSuffix = " (deleted)"
 
 // attachedLoops names the loop devices that have a size, and so a file. The
 // kernel lists them in proc_partitions(5) and leaves the free ones out, of which

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,7 +37,11 @@ func (n *Node) FilesystemState() (State, error) {
 	if entry == nil {
 		return state, nil
 	}
-	state.ForcedReadOnly = !HasOption(entry.Options, "ro") && StoppedWrites(entry, dir)
+	stopped, err := StoppedWrites(dir)
+	if err != nil {
+		return state, err
+	}
+	state.ForcedReadOnly = stopped && !HasOption(entry.Options, "ro")
 	device, err := n.FilesystemDevice()
 	if err != nil {
 		return state, err
@@ -56,19 +59,6 @@ func (n *Node) readRoot() (*os.File, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	return dir, nil
-}
-
-// StoppedWrites reports whether the filesystem of a mount takes no writes: it is
-// read-only, or the kernel has stopped writes after an error or a shutdown. The
-// directory is one of the filesystem. An ext4 shows that in its options since Linux
-// 6.15 (ext4_show_options); before, only what starts a transaction finds out.
-func StoppedWrites(entry *mountinfo.Info, dir *os.File) bool {
-	for _, option := range []string{"ro", "emergency_ro", "shutdown"} {
-		if HasOption(entry.VFSOptions, option) {
-			return true
-		}
-	}
-	return entry.FSType == "ext4" && !kernelShowsStop() && RefusesTransaction(dir)
 }
 
 // kernelShowsStop reports a Linux of 6.15 or later.
