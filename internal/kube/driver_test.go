@@ -22,7 +22,7 @@ func TestWatchDriver_retriesFailedKeysAfterAReconnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue, worked := env.Queue("claims"), make(chan struct{})
+	queue, worked := env.Queue("claims", nil), make(chan struct{})
 	go func() {
 		_ = queue.Run(t.Context(), func(context.Context, string) (time.Duration, error) {
 			worked <- struct{}{}

@@ -117,8 +117,8 @@ func (c *Controllers) Describe() (words string, err error) {
 	return "serving " + env.Driver + ", the caches are filled", nil
 }
 
-// Stuck returns the queue whose workers have all been busy for the longest time
-// without finishing a key, and that time; 0 if there is none.
+// Stuck returns the queue that has been stuck for the longest time (work.Queue.Stuck), and
+// that time; 0 if there is none.
 func (c *Controllers) Stuck() (queue string, since time.Duration) {
 	if env := c.env.Load(); env != nil {
 		return env.Stuck()

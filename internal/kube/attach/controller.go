@@ -2,7 +2,8 @@
 // does: it publishes a volume to a node when the attach/detach controller of
 // Kubernetes has made the object, and unpublishes it before the object is deleted.
 // Attaching and detaching have queues of their own, so that many requests of one
-// kind never block the other.
+// kind never block the other. In both, a class or a node whose calls hang leaves
+// workers to the others.
 //
 // The intent is written on the VolumeAttachment before the driver is called: the
 // finalizer, the node's ID, the volume's ID and the secret's name. A
@@ -67,9 +68,10 @@ func New(env *cluster.Env, o Options) *Controller {
 	c := &Controller{
 		env: env, options: o, finalizer: claim.AttacherFinalizer(env.Driver),
 		attachments: env.Set.Attachments(), volumes: env.Set.Volumes(), nodes: env.Set.CSINodes(),
-		attaching: env.Queue("csi-attacher-va"), detaching: env.Queue("csi-attacher-va-detach"),
-		protecting: env.Queue("csi-attacher-pv"),
 	}
+	c.attaching = env.Queue("csi-attacher-va", c.flow)
+	c.detaching = env.Queue("csi-attacher-va-detach", c.flow)
+	c.protecting = env.Queue("csi-attacher-pv", c.volumeFlow)
 	c.attachments.Use(cluster.AttachmentByVolume(), cluster.AttachmentByNode())
 	c.attachments.OnChange(c.attachmentChanged)
 	c.volumes.OnChange(c.volumeChanged)

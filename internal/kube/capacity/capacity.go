@@ -94,7 +94,7 @@ func New(env *cluster.Env, tracker *topology.Tracker, o Options) *Controller {
 	c.claims.Use(cluster.ClaimByClass())
 	c.claims.OnChange(c.claimChanged)
 	c.queue = work.New(work.Options{
-		Name: "csistoragecapacity", Workers: o.Workers, Retry: env.Retry, Logger: env.Logger, Registerer: env.Registerer,
+		Name: "csistoragecapacity", Workers: o.Workers, Flow: c.flow, Retry: env.Retry, Logger: env.Logger, Registerer: env.Registerer,
 	})
 	env.Track("csistoragecapacity", c.queue)
 	c.classes.OnChange(func(_, _ *storagev1.StorageClass) { c.replanSoon() })
@@ -136,6 +136,17 @@ func (c *Controller) handle(ctx context.Context, key string) (after time.Duratio
 	}
 	c.replan()
 	return 0, nil
+}
+
+// flow is the flow of a key: GetCapacity may hang for one class.
+func (c *Controller) flow(key string) work.Flow {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	question, ok := strings.CutPrefix(key, askPrefix)
+	if !ok || c.plan == nil || c.plan.questions[question] == nil {
+		return work.Flow{}
+	}
+	return work.Flow{Call: "GetCapacity", Class: c.plan.questions[question].classes[0]}
 }
 
 // supported reports whether the driver has GET_CAPACITY. An updated driver may

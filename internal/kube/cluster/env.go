@@ -56,10 +56,11 @@ type Env struct {
 	queues map[string]*work.Queue
 }
 
-// Queue makes a queue with the process's number of workers, pauses, log and metrics.
-func (e *Env) Queue(name string) *work.Queue {
+// Queue makes a queue with the process's number of workers, pauses, log and metrics. flow
+// returns the flow of a key (work.Options).
+func (e *Env) Queue(name string, flow func(key string) work.Flow) *work.Queue {
 	queue := work.New(work.Options{
-		Name: name, Workers: e.Workers, Retry: e.Retry, Logger: e.Logger, Registerer: e.Registerer,
+		Name: name, Workers: e.Workers, Flow: flow, Retry: e.Retry, Logger: e.Logger, Registerer: e.Registerer,
 	})
 	e.Track(name, queue)
 	return queue
@@ -86,8 +87,8 @@ func (e *Env) Hurry(over func(error) bool) {
 	}
 }
 
-// Stuck names the queue whose workers have all been busy the longest without
-// one of them coming to an end, and for how long; 0 when no queue is so.
+// Stuck names the queue that has been stuck for the longest time (work.Queue.Stuck), and
+// that time; 0 if no queue is stuck.
 func (e *Env) Stuck() (queue string, since time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

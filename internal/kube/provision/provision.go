@@ -135,8 +135,10 @@ func New(env *cluster.Env, o Options) *Controller {
 		env: env, options: o, log: env.Logger.With("controller", "provision"), progress: newProgress(),
 		identity: identity(env), claims: env.Set.Claims(), volumes: env.Set.Volumes(), classes: env.Set.Classes(),
 		attributes: env.Set.AttributesClasses(),
-		claimQueue: env.Queue("claims"), volumeQueue: env.Queue("volumes"), sourceQueue: env.Queue("sources"),
 	}
+	c.claimQueue = env.Queue("claims", c.claimFlow)
+	c.volumeQueue = env.Queue("volumes", c.volumeFlow)
+	c.sourceQueue = env.Queue("sources", sourceFlow)
 	c.claims.Use(cluster.ClaimByUID(), cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByAttributesClass())
 	c.volumes.Use(cluster.VolumeByHandle())
 	if o.Attachments {
@@ -181,11 +183,12 @@ func (c *Controller) Run(ctx context.Context) error {
 	// The writer of intents outlives the queues, whose items wait for it; but not the
 	// lease, after whose loss another process acts on the intents.
 	writing, stopWriting := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, func() {
-		if !errors.Is(context.Cause(ctx), context.Canceled) {
+	abandon := func() {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 			stopWriting(intent.ErrAbandoned)
 		}
-	})()
+	}
+	defer context.AfterFunc(ctx, abandon)()
 	var writer errgroup.Group
 	writer.Go(func() error { return c.intents.Run(writing) })
 	var queues errgroup.Group
@@ -194,6 +197,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	queues.Go(func() error { return c.sourceQueue.Run(ctx, c.syncSource) })
 	queues.Go(func() error { c.watchUnserved(ctx); return nil })
 	err := queues.Wait()
+	abandon() // the queues may have ended before the function of AfterFunc began
 	stopWriting(nil)
 	if last := writer.Wait(); err == nil {
 		err = last

@@ -75,11 +75,11 @@ func New(env *cluster.Env, o Options) *Controller {
 		o.InfeasiblePause = lifecycle.InfeasiblePause
 	}
 	c := &Controller{
-		env: env, options: o, queue: env.Queue(env.Driver + "-pvc"),
-		claims: env.Set.Claims(), volumes: env.Set.Volumes(),
+		env: env, options: o, claims: env.Set.Claims(), volumes: env.Set.Volumes(),
 	}
+	c.queue = env.Queue(env.Driver+"-pvc", c.flow)
 	if o.Together && !o.NoModify {
-		c.modifying = env.Queue(env.Driver + "-modify-pvc")
+		c.modifying = env.Queue(env.Driver+"-modify-pvc", c.flow)
 	}
 	c.claims.Use(cluster.ClaimByAttributesClass(), cluster.ClaimByVolumeName())
 	c.claims.OnChange(c.claimChanged)

@@ -1,6 +1,7 @@
 // Package work runs the controllers' queues: one queue per kind of work, one worker at a
-// time per key, exponential backoff after failures. The queues have the metrics of the
-// sidecars (workqueue_*), so that their alerts keep working.
+// time per key, exponential backoff after failures, and workers for each class and
+// namespace. The queues are client-go's, and have the metrics of the sidecars
+// (workqueue_*), so that their alerts keep working.
 package work
 
 import (
@@ -32,8 +33,13 @@ type Handler func(ctx context.Context, key string) (after time.Duration, err err
 
 // Options of a queue. Zero values mean the defaults above.
 type Options struct {
-	Name       string // in metrics and logs
-	Workers    int    // items in progress at most
+	Name string // in metrics and logs
+	// Workers is how many keys of one call and class are in progress at most. Several
+	// classes together have up to twice as many, unless it is 1.
+	Workers int
+	// Flow returns the flow of a key; nil means one flow for all. It is called without
+	// locks, by one goroutine, when a key becomes due. It must not block.
+	Flow       func(key string) Flow
 	Retry      Retry
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil for no metrics
@@ -43,10 +49,9 @@ type Options struct {
 type Queue struct {
 	options Options
 	items   workqueue.TypedRateLimitingInterface[string]
+	fair    *fair // the order of the items
 
 	mu     sync.Mutex
-	busy   int              // items in progress
-	moved  time.Time        // when one of them last began or ended
 	failed map[string]error // by key, why the last work on it failed
 }
 
@@ -64,14 +69,22 @@ func New(o Options) *Queue {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](o.Retry.Start, max(o.Retry.Start, o.Retry.Max))
-	config := workqueue.TypedRateLimitingQueueConfig[string]{Name: o.Name}
+	q := &Queue{options: o, fair: newFair(o.Workers, o.Flow), failed: map[string]error{}}
+	var provider workqueue.MetricsProvider
 	if o.Registerer != nil {
-		config.MetricsProvider = newMetrics(o.Registerer)
+		provider = newMetrics(o.Registerer)
 	}
-	return &Queue{
-		options: o, items: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config), failed: map[string]error{},
-	}
+	q.items = workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](o.Retry.Start, max(o.Retry.Start, o.Retry.Max)),
+		workqueue.TypedRateLimitingQueueConfig[string]{
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+				Name: o.Name, MetricsProvider: provider,
+				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
+					Name: o.Name, MetricsProvider: provider, Queue: q.fair,
+				}),
+			}),
+		})
+	return q
 }
 
 // Add adds a key. A key that is already queued is processed once.
@@ -119,25 +132,11 @@ func (q *Queue) note(key string, err error) {
 func (q *Queue) Failures(key string) int { return q.items.NumRequeues(key) }
 
 // Len returns the number of keys that wait for a worker.
-func (q *Queue) Len() int { return q.items.Len() }
+func (q *Queue) Len() int { return q.fair.count() }
 
-// Stuck returns for how long all workers have been busy without finishing a key; 0
-// while one is free.
-func (q *Queue) Stuck() time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.busy < q.options.Workers {
-		return 0
-	}
-	return time.Since(q.moved)
-}
-
-func (q *Queue) move(by int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.busy += by
-	q.moved = time.Now()
-}
+// Stuck returns for how long all workers that a class may have, or all workers, have been
+// busy without finishing a key; 0 while some are free.
+func (q *Queue) Stuck() time.Duration { return q.fair.stuck() }
 
 // Run processes keys until ctx ends, then waits for the keys in progress, whose handlers
 // have the same ctx. It always returns nil. A queue runs once.
@@ -149,24 +148,25 @@ func (q *Queue) Run(ctx context.Context, handle Handler) error {
 	defer working.Wait()
 	// A worker starts when there is a key for it, so that an idle queue costs one
 	// goroutine.
-	slots := make(chan struct{}, q.options.Workers)
 	for {
-		slots <- struct{}{}
-		key, ended := q.items.Get()
-		if ended || ctx.Err() != nil {
+		for q.fair.choose() {
+			key, ended := q.items.Get()
+			if ended || ctx.Err() != nil {
+				return nil
+			}
+			working.Go(func() { q.work(ctx, key, handle) })
+		}
+		select {
+		case <-q.fair.changed:
+		case <-ctx.Done():
 			return nil
 		}
-		working.Go(func() {
-			defer func() { <-slots }()
-			q.work(ctx, key, handle)
-		})
 	}
 }
 
 func (q *Queue) work(ctx context.Context, key string, handle Handler) {
-	q.move(1)
-	defer q.move(-1)
 	defer q.items.Done(key)
+	defer q.fair.finished(key) // before Done, after which the key may begin again
 	after, err := handle(ctx, key)
 	q.note(key, err)
 	switch {

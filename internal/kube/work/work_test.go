@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -193,4 +194,112 @@ func TestQueue_queuesOfAProcessShareTheirMetrics(t *testing.T) {
 		}
 	}
 	t.Error("workqueue_adds_total is not there")
+}
+
+// hanging is a queue with the default number of workers, whose keys "hangs/…" end after a
+// minute as calls do that exceed their timeout; all others end at once.
+func hanging(t *testing.T) (queue *work.Queue, began func(key string) time.Time, stop func()) {
+	queue = work.New(work.Options{Name: "test", Flow: func(key string) work.Flow {
+		class, _, _ := strings.Cut(key, "/")
+		return work.Flow{Class: class}
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	times := map[string]time.Time{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = queue.Run(ctx, func(ctx context.Context, key string) (time.Duration, error) {
+			mu.Lock()
+			times[key] = time.Now()
+			mu.Unlock()
+			if !strings.HasPrefix(key, "hangs") {
+				return 0, nil
+			}
+			work.Sleep(ctx, time.Minute)
+			return 0, context.DeadlineExceeded
+		})
+	}()
+	began = func(key string) time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return times[key]
+	}
+	return queue, began, func() { cancel(); <-ended }
+}
+
+// The keys of the class fail and are retried for hours of the bubble's time.
+func TestQueue_aClassThatHangsDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue, began, stop := hanging(t)
+		defer stop()
+		for i := range 10_000 {
+			queue.Add(fmt.Sprint("hangs/", i))
+		}
+		for i := range 1000 {
+			time.Sleep(7 * time.Second)
+			key := fmt.Sprint("works/", i)
+			added := time.Now()
+			queue.Add(key)
+			synctest.Wait()
+			if delay := began(key).Sub(added); delay < 0 || delay > 2*time.Second {
+				t.Fatalf("key %d of the other class began after %v, with %d keys waiting", i, delay, queue.Len())
+			}
+		}
+		if queue.Len() == 0 {
+			t.Error("no key of the class that hangs waits: the test does not fill the workers")
+		}
+	})
+}
+
+func TestQueue_severalClassesThatHangDelayNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue, began, stop := hanging(t)
+		defer stop()
+		for class := range 6 {
+			for i := range 2000 {
+				queue.Add(fmt.Sprint("hangs-", class, "/", i))
+			}
+		}
+		for i := range 1000 {
+			time.Sleep(7 * time.Second)
+			key, added := fmt.Sprint("works/", i), time.Now()
+			queue.Add(key)
+			synctest.Wait()
+			if delay := began(key).Sub(added); delay < 0 || delay > 2*time.Second {
+				t.Fatalf("key %d of the other class began after %v", i, delay)
+			}
+		}
+	})
+}
+
+func TestQueue_isStuckWhenAClassIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := work.New(work.Options{Name: "test", Workers: 2, Flow: func(key string) work.Flow {
+			return work.Flow{Class: strings.TrimRight(key, "0123456789")}
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = queue.Run(ctx, func(ctx context.Context, key string) (time.Duration, error) {
+				if strings.HasPrefix(key, "hangs") {
+					<-ctx.Done()
+				}
+				return 0, nil
+			})
+		}()
+		queue.Add("hangs1")
+		queue.Add("hangs2")
+		for i := range 60 {
+			time.Sleep(time.Minute)
+			queue.Add(fmt.Sprint("works", i))
+		}
+		synctest.Wait()
+		if stuck := queue.Stuck(); stuck != time.Hour {
+			t.Errorf("while the other class works, it is stuck for %v, want 1h", stuck)
+		}
+		cancel()
+		<-done
+	})
 }

@@ -43,9 +43,10 @@ func New[T cluster.Object](
 		o.Poll = DefaultPoll()
 	}
 	c := &Controller[T]{
-		Traits: t, kind: kind, env: env, options: o, owner: NewOwner(env), queue: env.Queue(t.Queue),
+		Traits: t, kind: kind, env: env, options: o, owner: NewOwner(env),
 		writer: &Writer[T]{Kind: t.Kind, Keys: t.Keys, API: api, Store: store, Recorder: env.Recorder},
 	}
+	c.queue = env.Queue(t.Queue, c.flow)
 	store.Use(byHandle(kind))
 	store.OnChange(func(old, changed T) { c.changed(old, changed) })
 	return c

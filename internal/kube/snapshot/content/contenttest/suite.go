@@ -147,6 +147,8 @@ func (s *Suite[T]) faults() []test {
 		{"another driver's class changes nothing", s.ignoresAnotherDriversClass},
 		{"a rejected request is discarded", s.discardsARejectedRequest},
 		{"a driver that hangs blocks no other content", s.survivesAHungDriver},
+		{"a class that hangs blocks no other class", s.survivesAHungClass},
+		{"deletions that hang block no creation", s.survivesHungDeletions},
 		{"the call of a driver that died is retried", s.retriesTheCallOfADeadDriver},
 		{"faults of the API server are retried", s.retriesFaultsOfTheAPIServer},
 		{"broken watches lose nothing", s.survivesBrokenWatches},
