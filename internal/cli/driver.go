@@ -4,18 +4,23 @@ import (
 	"cmp"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/server"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube/upstreamflags"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
 // defaultEndpoint is where deployments of CSI drivers mount the directory of
 // the socket; CSI_ENDPOINT is the specification's way to say otherwise.
 const defaultEndpoint = "unix:///csi/csi.sock"
+
+// keepTaint is the AWS EBS CSI driver's variable for a node that keeps its startup taint.
+const keepTaint = "DISABLE_TAINT_WATCHER"
 
 const driverHelp = `Serve the Container Storage Interface on a unix socket.
 
@@ -46,9 +51,9 @@ func newDriverCommand(version string) *cobra.Command {
 		Use:       "driver [all|controller|node]",
 		Short:     "Serve CSI on a unix socket",
 		Long:      driverHelp,
+		Version:   version,
 		Args:      arguments(cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs)),
 		ValidArgs: []string{string(server.All), string(server.Controller), string(server.Node)},
-		RunE:      func(command *cobra.Command, mode []string) error { return f.run(command, mode) },
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.endpoint, "endpoint", cmp.Or(os.Getenv("CSI_ENDPOINT"), defaultEndpoint),
@@ -66,7 +71,6 @@ func newDriverCommand(version string) *cobra.Command {
 		"`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "",
 		"`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
-	flags.StringVar(&f.metricsAddress, "http-endpoint", "", "the same as --metrics-address")
 	flags.StringVar(&f.metricsTLS.CertificateFile, "metrics-cert-file", "",
 		"`FILE` with a certificate, PEM, to serve --metrics-address over HTTPS; it is read again when it changes")
 	flags.StringVar(&f.metricsTLS.KeyFile, "metrics-key-file", "", "`FILE` with the key of --metrics-cert-file")
@@ -79,7 +83,9 @@ func newDriverCommand(version string) *cobra.Command {
 	f.local.bind(flags, defaultPool)
 	f.ebs.bind(flags)
 	f.kube.bind(flags)
-	_ = flags.MarkHidden("http-endpoint")
+	warnings := upstreamflags.BindEBSDriver(flags)
+	command.RunE = func(command *cobra.Command, mode []string) error { return f.run(command, mode, warnings) }
+	command.InitDefaultVersionFlag()
 	return command
 }
 
@@ -95,7 +101,7 @@ func (f *driverFlags) checkMetrics() error {
 	return nil
 }
 
-func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
+func (f driverFlags) run(command *cobra.Command, mode []string, upstream *upstreamflags.Set) (err error) {
 	if f.backend == "" {
 		return usageErrorf("--backend is not given; this binary has %s", strings.Join(backendNames(), ", "))
 	}
@@ -105,6 +111,10 @@ func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
 	if f.logger, err = telemetry.NewLogger(command.ErrOrStderr(), f.logFormat, f.logLevel); err != nil {
 		return &UsageError{Err: err}
 	}
+	for _, warning := range slices.Concat(upstream.Warnings(), upstreamflags.EBSDriverWarnings(os.Getenv)) {
+		f.logger.Warn(warning)
+	}
+	f.removeTaint = f.removeTaint && os.Getenv(keepTaint) == ""
 	if f.onKubernetes {
 		if f.mode == server.Node {
 			return usageErrorf("--kubernetes: mode node runs no controllers; give it to the mode controller or all")

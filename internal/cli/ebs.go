@@ -27,6 +27,8 @@ type ebsConfig struct {
 	nvmeModel          string
 	deviceWait         time.Duration
 	mountPrefix        string // "": by the kubelet's directory
+	sdkLog             bool
+	userAgent          string
 }
 
 // bind declares the flags. Those that the AWS EBS CSI driver has keep its names.
@@ -38,13 +40,14 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&e.zone, "zone", "", "availability `ZONE` of this EC2 instance (default: by --metadata-sources)")
 	flags.Int64Var(&e.volumes, "volume-attach-limit", -1, "volumes that a node takes (default: by its instance type)")
 	flags.Int64Var(&e.reserved, "reserved-volume-attachments", -1, "attachments of a node that are not for volumes of this driver (default: counted)")
-	flags.StringToStringVar(&e.tags.Extra, "extra-tags", nil, "tags for every volume and snapshot, `KEY=VALUE,…`")
-	flags.StringToStringVar(&e.tags.ExtraVolume, "extra-volume-tags", nil, "tags for every volume, `KEY=VALUE,…`; prefer --extra-tags")
+	flags.Var((*tagPairs)(&e.tags.Extra), "extra-tags", "tags for every volume and snapshot, `KEY=VALUE,…`")
+	flags.Var((*tagPairs)(&e.tags.ExtraVolume), "extra-volume-tags", "tags for every volume, `KEY=VALUE,…`; prefer --extra-tags")
 	flags.StringVar(&e.tags.ClusterID, "k8s-tag-cluster-id", "", "`ID` of the cluster, for tags that mark its volumes and snapshots")
 	flags.BoolVar(&e.tags.WarnOnInvalid, "warn-on-invalid-tag", false, "leave a tag out that EC2 would refuse, with a warning, instead of failing")
 	flags.DurationVar(&e.window, "modify-volume-window", 2*time.Second, "how long a change of a volume waits for others that can be made with it")
-	flags.DurationVar(&e.window, "modify-volume-request-handler-timeout", 2*time.Second, "the same as --modify-volume-window")
 	flags.DurationVar(&e.stuck, "attach-stuck-after", 90*time.Second, "when an attachment that makes no progress is given up and tried under another device name")
+	flags.BoolVar(&e.sdkLog, "aws-sdk-debug-log", false, "log each request to EC2 and its answer, without credentials")
+	flags.StringVar(&e.userAgent, "user-agent-extra", "", "`TEXT` to append to the user agent of requests to EC2")
 	flags.DurationVar(&e.firstPoll, "ec2-first-look", 0, "how long after its start a transition is polled first (default: EC2's usual times)")
 	flags.DurationVar(&e.lag, "ec2-lag", 10*time.Second, "how long EC2's descriptions may lag behind its answers; shorter for an emulator only")
 	flags.BoolVar(&e.legacyXFS, "legacy-xfs", false, "make xfs that Linux 5.4 and older can mount")
@@ -53,7 +56,6 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&e.nvmeModel, "nvme-model", nodeside.AmazonModel, "NVMe `MODEL` of a disk that can be an EBS volume; any takes every model")
 	flags.DurationVar(&e.deviceWait, "device-wait", 30*time.Second, "how long to wait for the device of an attached volume")
 	flags.StringVar(&e.mountPrefix, "csi-mount-point-prefix", "", "`PREFIX` of mount points that mark a volume as this driver's, for its NVMe statistics (default: where the kubelet has this driver stage volumes)")
-	_ = flags.MarkHidden("modify-volume-request-handler-timeout")
 }
 
 func (e *ebsConfig) check() error {
@@ -67,11 +69,26 @@ func (e *ebsConfig) check() error {
 	case e.volumes >= 0 && e.reserved >= 0:
 		return usageErrorf("--volume-attach-limit and --reserved-volume-attachments exclude each other: the one is the limit itself, the other is taken off the limit of the instance type")
 	}
+	return e.checkSources()
+}
+
+// checkSources changes the names of the sources to their one spelling. The reference
+// driver ignores their case and the spaces around them.
+func (e *ebsConfig) checkSources() error {
+	var sources []string
 	for _, source := range e.sources {
+		source = strings.ToLower(strings.TrimSpace(source))
+		if source == sourceLabeler {
+			source = sourceKubernetes
+		}
 		if !slices.Contains(metadataSources(), source) {
 			return usageErrorf("--metadata-sources: %q is none of %s", source, strings.Join(metadataSources(), ", "))
 		}
+		if !slices.Contains(sources, source) {
+			sources = append(sources, source)
+		}
 	}
+	e.sources = sources
 	return nil
 }
 

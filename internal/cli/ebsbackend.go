@@ -35,6 +35,7 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 		limitHeap()
 		client, err := cloud.New(ctx, cloud.Options{
 			Endpoint: c.ebs.endpoint, Region: c.ebs.region, FindRegion: c.ebs.regionOfNode(c), UserAgent: "holdfast/" + c.version,
+			UserAgentExtra: c.ebs.userAgent, LogRequests: c.ebs.sdkLog,
 			FirstPoll: c.ebs.firstPoll, Lag: c.ebs.lag, Logger: c.logger, Registerer: c.registry,
 		})
 		if err != nil {
@@ -97,6 +98,9 @@ func (e *ebsConfig) node(c driverConfig) nodeside.Options {
 const (
 	sourceIMDS       = "imds"
 	sourceKubernetes = "kubernetes"
+	// sourceLabeler is the reference driver's name for the labels that it writes on the
+	// Node. The source kubernetes reads them, too.
+	sourceLabeler = "metadata-labeler"
 )
 
 func (e *ebsConfig) metadataSources(c driverConfig) []metadata.Source {

@@ -49,8 +49,8 @@ func (k *kubeFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&k.pod, "pod-name", os.Getenv("POD_NAME"), "`NAME` of this process's pod (default $POD_NAME)")
 	flags.StringVar(&k.podUID, "pod-uid", os.Getenv("POD_UID"),
 		"`UID` of this process's pod (default $POD_UID); with it a restarted container takes its lease up at once")
-	flags.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"),
-		"`NAME` of this process's Node object (default $NODE_NAME)")
+	flags.StringVar(&k.node, "node-name", cmp.Or(os.Getenv("NODE_NAME"), os.Getenv("CSI_NODE_NAME")),
+		"`NAME` of this process's Node object (default $NODE_NAME, $CSI_NODE_NAME)")
 	flags.StringSliceVar(&k.roles, "controllers", nil,
 		"controllers to run, as far as the driver can: "+roleNames()+" (default: all)")
 	flags.BoolVar(&k.elect, "leader-election", true,

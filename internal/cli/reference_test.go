@@ -9,10 +9,11 @@ import (
 )
 
 // TestReference_namesEveryFlagOfTheDriver keeps docs/reference whole: the flags of the
-// Kubernetes controllers have a separate page.
+// Kubernetes controllers have a separate page, and so have the hidden ones, which are
+// those of the AWS EBS CSI driver.
 func TestReference_namesEveryFlagOfTheDriver(t *testing.T) {
 	pages := map[string]string{}
-	for _, name := range []string{"driver.md", "kubernetes.md"} {
+	for _, name := range []string{"driver.md", "kubernetes.md", "aws-ebs-csi-driver.md"} {
 		text, err := os.ReadFile("../../docs/reference/" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -27,8 +28,11 @@ func TestReference_namesEveryFlagOfTheDriver(t *testing.T) {
 	}
 	newDriverCommand("test").Flags().VisitAll(func(f *pflag.Flag) {
 		page := "driver.md"
-		if ofControllers.Lookup(f.Name) != nil {
+		switch {
+		case ofControllers.Lookup(f.Name) != nil:
 			page = "kubernetes.md"
+		case f.Hidden:
+			page = "aws-ebs-csi-driver.md"
 		}
 		if !named(page, f.Name) {
 			t.Errorf("docs/reference/%s does not name --%s (%s)", page, f.Name, f.Usage)

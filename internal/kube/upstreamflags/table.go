@@ -12,7 +12,7 @@ type entry struct {
 	flags []string
 	// target is the own flag that is set, through convert where the values
 	// differ ("" from convert sets nothing). Without a target the flag is
-	// ignored, and why is the reason.
+	// ignored, and why is the reason. With a target, why describes convert.
 	target  string
 	convert func(string) (string, error)
 	why     string
@@ -36,6 +36,17 @@ func (e entry) names() []string {
 	return names
 }
 
+// usage describes the flag in one line, for the reference.
+func (e entry) usage() string {
+	switch {
+	case e.target == "":
+		return "ignored: " + e.why
+	case e.why != "":
+		return e.why
+	}
+	return "--" + e.target
+}
+
 // The controllers of KEP-4958.
 const (
 	provisioner = "provisioner"
@@ -48,7 +59,7 @@ const (
 )
 
 func entries() []entry {
-	return slices.Concat(renamed(), ofOneController(), ofSeveralControllers(), ignored())
+	return slices.Concat(renamed(), ofOneController(), ofSeveralControllers(), ignored(), logging())
 }
 
 // renamed are settings that Holdfast has under another name.
@@ -59,7 +70,6 @@ func renamed() []entry {
 		{flags: []string{"plugin-registration-path"}, target: "registration-dir", prefixes: []string{registrar}},
 		{flags: []string{"list-volumes-interval"}, target: "monitor-interval", prefixes: []string{monitor}},
 		{flags: []string{"health-port"}, target: "driver-health-address", convert: port, prefixes: []string{probe}},
-		{flags: []string{"v"}, target: "log-level", convert: verbosity, shorthand: "v"},
 	}
 }
 
@@ -108,7 +118,6 @@ func ignored() []entry {
 	const unlimited = "Holdfast has no client-side limit; " +
 		"the API server limits each client (API Priority and Fairness), and Holdfast honours its answers"
 	const noResync = "no controller depends on a resync; those that need a periodic pass have their own interval"
-	const oldKlog = "logs go to standard error; see --log-format and --log-level"
 	return []entry{
 		{flags: []string{"kube-api-qps", "kube-api-burst"}, why: unlimited, prefixes: []string{provisioner, attacher, resizer, snapshotter, monitor}},
 		{flags: []string{"kube-api-capacity-qps", "kube-api-capacity-burst"}, why: unlimited, prefixes: []string{provisioner}},
@@ -130,10 +139,22 @@ func ignored() []entry {
 		{flags: []string{"volume-list-add-interval", "node-list-add-interval"}, why: "volumes are followed as they change", prefixes: []string{monitor}},
 		{flags: []string{"enable-distributed-snapshotting"}, boolean: true, silent: []string{"false"}, why: "it is the snapshot-controller's, which stays a separate process; see --node-deployment"},
 		{flags: []string{"retry-crd-interval-max"}, why: "kinds that the cluster lacks are looked for once a minute"},
-		{flags: []string{"logtostderr", "alsologtostderr", "one_output", "skip_headers", "skip_log_headers", "add_dir_header"}, boolean: true, silent: []string{"true", "false"}, why: oldKlog},
-		{flags: []string{"log_dir", "log_file", "log_file_max_size", "log_backtrace_at", "log-flush-frequency", "stderrthreshold", "vmodule"}, why: oldKlog},
-		{flags: []string{"logging-format"}, target: "log-format"},
 		{flags: []string{"master"}, refuse: noMaster},
+	}
+}
+
+// logging returns the flags of klog and of Kubernetes' component-base.
+func logging() []entry {
+	const oneStream = "logs go to standard error, unbuffered; see --log-format and --log-level"
+	return []entry{
+		{flags: []string{"v"}, target: "log-level", convert: verbosity, shorthand: "v", why: "--log-level=debug from 4 on"},
+		{flags: []string{"logging-format"}, target: "log-format"},
+		{flags: []string{"logtostderr", "alsologtostderr", "one_output", "skip_headers", "skip_log_headers", "add_dir_header"},
+			boolean: true, silent: []string{"true", "false"}, why: oneStream},
+		{flags: []string{"log_dir", "log_file", "log_file_max_size", "log_backtrace_at", "log-flush-frequency", "stderrthreshold", "vmodule"},
+			why: oneStream},
+		{flags: []string{"log-text-split-stream", "log-json-split-stream"}, boolean: true, silent: []string{"false"}, why: oneStream},
+		{flags: []string{"log-text-info-buffer-size", "log-json-info-buffer-size"}, silent: []string{"", "0"}, why: oneStream},
 	}
 }
 

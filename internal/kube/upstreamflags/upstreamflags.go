@@ -1,7 +1,8 @@
 // Package upstreamflags lets `holdfast sidecars` accept the command lines of the
-// sidecars that it replaces. A sidecar's flag that Holdfast has under another name sets
-// that flag. A flag without a meaning in Holdfast is ignored, with a warning that gives
-// the reason. Flags of the same name need no entry.
+// sidecars that it replaces, and `holdfast driver` that of the AWS EBS CSI driver. A flag
+// that Holdfast has under another name sets that flag. A flag without a meaning in
+// Holdfast is ignored, with a warning that gives the reason. Flags of the same name need
+// no entry.
 package upstreamflags
 
 import (
@@ -18,11 +19,16 @@ type Set struct {
 	warnings []string
 }
 
-// Bind adds the upstream flags, hidden from the help, to those of a command.
+// Bind adds the flags of the sidecars, hidden from the help, to those of a command.
 // Call it after the command's own flags are declared: it skips names that exist.
-func Bind(flags *pflag.FlagSet) *Set {
+func Bind(flags *pflag.FlagSet) *Set { return bind(flags, entries()) }
+
+// BindEBSDriver does the same with the flags of the AWS EBS CSI driver.
+func BindEBSDriver(flags *pflag.FlagSet) *Set { return bind(flags, ofEBSDriver()) }
+
+func bind(flags *pflag.FlagSet, table []entry) *Set {
 	set := &Set{flags: flags}
-	for _, e := range entries() {
+	for _, e := range table {
 		for _, name := range e.names() {
 			set.bind(name, e)
 		}
@@ -34,7 +40,7 @@ func (s *Set) bind(name string, e entry) {
 	if s.flags.Lookup(name) != nil {
 		return
 	}
-	flag := s.flags.VarPF(&value{set: s, name: name, entry: e}, name, s.shorthand(e), e.why)
+	flag := s.flags.VarPF(&value{set: s, name: name, entry: e}, name, s.shorthand(e), e.usage())
 	flag.Hidden = true
 	if e.boolean {
 		flag.NoOptDefVal = "true" // --flag alone

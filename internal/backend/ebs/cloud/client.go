@@ -44,10 +44,15 @@ type Options struct {
 	// Credentials; nil means the usual chain of AWS's SDKs. See StaticCredentials.
 	Credentials aws.CredentialsProvider
 	// UserAgent is added to the SDK's, such as holdfast/1.2.
-	UserAgent  string
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
-	Pacing     PacingOptions
+	UserAgent string
+	// UserAgentExtra is text to append, or "".
+	UserAgentExtra string
+	// LogRequests logs each request to EC2 and its answer with their bodies, without
+	// what signs them.
+	LogRequests bool
+	Logger      *slog.Logger
+	Registerer  prometheus.Registerer
+	Pacing      PacingOptions
 	// Lag is how long EC2's describes may lag behind its answers; 0 means 10 s. Until
 	// then, an answer replaces a describe that contradicts it.
 	Lag time.Duration
@@ -111,6 +116,10 @@ func New(ctx context.Context, o Options) (*Client, error) {
 			e.BaseEndpoint = aws.String(endpoint)
 		}
 		e.APIOptions = append(e.APIOptions, userAgent(o.UserAgent)...)
+		e.APIOptions = append(e.APIOptions, userAgent(o.UserAgentExtra)...)
+		if o.LogRequests {
+			e.ClientLogMode, e.Logger = aws.LogRequestWithBody|aws.LogResponseWithBody, requestLog{o.Logger}
+		}
 	})
 	lifetime, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx may end before the client
 	c.ctx, c.cancel = lifetime, cancel

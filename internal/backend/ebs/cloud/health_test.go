@@ -198,7 +198,7 @@ func TestNew_endpointAndUserAgent(t *testing.T) {
 	defer server.Close()
 	t.Setenv("AWS_EC2_ENDPOINT", server.URL)
 	registry := prometheus.NewRegistry()
-	c, err := New(t.Context(), Options{Region: "us-west-2", Credentials: StaticCredentials("a", "b"), UserAgent: "holdfast/1.2", Registerer: registry})
+	c, err := New(t.Context(), Options{Region: "us-west-2", Credentials: StaticCredentials("a", "b"), UserAgent: "holdfast/1.2", UserAgentExtra: "helm", Registerer: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestNew_endpointAndUserAgent(t *testing.T) {
 	}
 	// The check at the start may find that this call has shown the health already.
 	for range len(agents) {
-		if agent := <-agents; !strings.Contains(agent, "holdfast/1.2") {
+		if agent := <-agents; !strings.Contains(agent, "holdfast/1.2") || !strings.HasSuffix(agent, " helm") {
 			t.Errorf("the user agent is %q", agent)
 		}
 	}
