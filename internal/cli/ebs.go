@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/limits"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodeside"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
@@ -28,6 +29,7 @@ type ebsConfig struct {
 	deviceWait         time.Duration
 	mountPrefix        string // "": by the kubelet's directory
 	sdkLog             bool
+	strict             bool
 	userAgent          string
 }
 
@@ -44,6 +46,7 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.Var((*tagPairs)(&e.tags.ExtraVolume), "extra-volume-tags", "tags for every volume, `KEY=VALUE,…`; prefer --extra-tags")
 	flags.StringVar(&e.tags.ClusterID, "k8s-tag-cluster-id", "", "`ID` of the cluster, for tags that mark its volumes and snapshots")
 	flags.BoolVar(&e.tags.WarnOnInvalid, "warn-on-invalid-tag", false, "leave a tag out that EC2 would refuse, with a warning, instead of failing")
+	flags.BoolVar(&e.strict, "strict-parameters", false, "refuse values of classes that the AWS EBS CSI driver changes silently, such as too many IOPS")
 	flags.DurationVar(&e.window, "modify-volume-window", 2*time.Second, "how long a change of a volume waits for others that can be made with it")
 	flags.DurationVar(&e.stuck, "attach-stuck-after", 90*time.Second, "when an attachment that makes no progress is given up and tried under another device name")
 	flags.BoolVar(&e.sdkLog, "aws-sdk-debug-log", false, "log each request to EC2 and its answer, without credentials")
@@ -94,6 +97,13 @@ func (e *ebsConfig) checkSources() error {
 
 // metadataSources are the names that --metadata-sources accepts.
 func metadataSources() []string { return []string{sourceIMDS, sourceKubernetes} }
+
+func (e *ebsConfig) reading() params.Reading {
+	if e.strict {
+		return params.Strict
+	}
+	return params.Lenient
+}
 
 func (e *ebsConfig) limits() (l limits.Config) {
 	if e.volumes >= 0 {

@@ -138,6 +138,7 @@ ebs:
   extraVolumeTags: {kind: volume}
   clusterID: one
   warnOnInvalidTag: true
+  strictParameters: true
   modifyVolumeWindow: 1s
   metadataSources: [kubernetes]
   reservedVolumeAttachments: 2

@@ -269,7 +269,7 @@ func TestEBS_givesEachHalfItsFlags(t *testing.T) {
 	node := flags(linuxNode(t, all).Spec.Template.Spec.Containers[0].Args)
 	for name, want := range map[string]string{
 		"ec2-endpoint": "http://127.0.0.1:8080", "extra-tags": "claim={{ .PVCName }},team=storage", "extra-volume-tags": "kind=volume",
-		"k8s-tag-cluster-id": "one", "warn-on-invalid-tag": "true", "modify-volume-window": "1s",
+		"k8s-tag-cluster-id": "one", "warn-on-invalid-tag": "true", "strict-parameters": "true", "modify-volume-window": "1s",
 	} {
 		if controller[name] != want || node[name] != "" {
 			t.Errorf("--%s: the controller has %q, the node %q; want %q for the controller", name, controller[name], node[name], want)

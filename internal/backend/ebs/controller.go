@@ -43,6 +43,8 @@ type Options struct {
 	// StuckAfter is how long an attachment may make no progress until another device
 	// name is tried; 0 means 90 s.
 	StuckAfter time.Duration
+	// Reading is how the parameters of classes are read.
+	Reading params.Reading
 	// Tags make the tags of the flags and of the driver; nil means those of the driver.
 	Tags       *tags.Rules
 	Logger     *slog.Logger

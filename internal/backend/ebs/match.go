@@ -32,7 +32,7 @@ func (c *Controller) Matches(volume backend.Volume, spec backend.VolumeSpec) err
 	if fingerprinted && asked == fingerprint(spec) {
 		return nil
 	}
-	different, err := difference(have, spec)
+	different, err := c.difference(have, spec)
 	switch {
 	case err != nil:
 		return err
@@ -46,8 +46,8 @@ func (c *Controller) Matches(volume backend.Volume, spec backend.VolumeSpec) err
 
 // difference names the first attribute in which a volume does not match a request; "" if
 // there is none. Attributes that the request does not set are not compared.
-func difference(have cloud.Volume, spec backend.VolumeSpec) (string, error) {
-	desired, shape, err := read(spec)
+func (c *Controller) difference(have cloud.Volume, spec backend.VolumeSpec) (string, error) {
+	desired, shape, err := c.read(spec)
 	if err != nil {
 		return "", err
 	}

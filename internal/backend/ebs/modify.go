@@ -32,15 +32,18 @@ func (c *Controller) Modify(ctx context.Context, volume backend.Volume, mutable,
 // desiredOf reads the parameters of a modification with the parser for creations. If they
 // do not name the type, it is the volume's.
 func (c *Controller) desiredOf(v cloud.Volume, mutable, metadata map[string]string) (change.Desired, error) {
-	parsed, err := params.ParseVolume(map[string]string{"type": v.Type}, mutable)
+	parsed, err := params.ParseVolume(map[string]string{"type": v.Type}, mutable, c.options.Reading)
 	if err != nil {
 		return change.Desired{}, err
+	}
+	for _, note := range parsed.Notes {
+		c.log.Warn("a VolumeAttributesClass has a value that --strict-parameters refuses", "volume", v.ID, "value", note)
 	}
 	if err := tags.CheckRemoval(parsed.Untag); err != nil {
 		return change.Desired{}, err
 	}
 	desired := change.Desired{IOPS: parsed.IOPS, IOPSPerGB: parsed.IOPSPerGB, Throughput: parsed.Throughput,
-		Untag: parsed.Untag}
+		Untag: parsed.Untag, Lenient: parsed.Lenient}
 	if _, named := mutable["type"]; named {
 		desired.Type = parsed.Type
 	}

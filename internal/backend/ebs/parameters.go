@@ -10,13 +10,13 @@ import (
 func (c *Controller) NormalizeParameters(
 	parameters, mutable map[string]string,
 ) (map[string]string, map[string]string, error) {
-	return params.Normalize(parameters, mutable)
+	return params.Normalize(parameters, mutable, c.options.Reading)
 }
 
 // CheckParameters rejects values that are invalid for a volume of any size, new or
 // existing.
 func (c *Controller) CheckParameters(parameters, mutable map[string]string) error {
-	desired, err := params.ParseVolume(parameters, mutable)
+	desired, err := params.ParseVolume(parameters, mutable, c.options.Reading)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (c *Controller) CheckParameters(parameters, mutable map[string]string) erro
 
 // Sizes are those of the type that the parameters name.
 func (c *Controller) Sizes(parameters, mutable map[string]string) (minimum, maximum int64, err error) {
-	desired, err := params.ParseVolume(parameters, mutable)
+	desired, err := params.ParseVolume(parameters, mutable, c.options.Reading)
 	if err != nil {
 		return 0, 0, err
 	}

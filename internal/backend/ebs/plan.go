@@ -31,10 +31,11 @@ type plan struct {
 // plan checks a creation request and chooses the values that it does not set. It makes no
 // call that changes anything.
 func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, error) {
-	desired, shape, err := read(spec)
+	desired, shape, err := c.read(spec)
 	if err != nil {
 		return plan{}, err
 	}
+	c.warn(spec.Name, desired, shape)
 	if len(desired.Untag) > 0 {
 		return plan{}, fmt.Errorf("%w: tagDeletion: a new volume has no tags to remove; leave it out",
 			backend.ErrInvalid)
@@ -58,8 +59,8 @@ func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, e
 }
 
 // read parses the parameters, size and sharing of a creation.
-func read(spec backend.VolumeSpec) (params.Volume, volumetype.Spec, error) {
-	desired, err := params.ParseVolume(spec.Parameters, spec.MutableParameters)
+func (c *Controller) read(spec backend.VolumeSpec) (params.Volume, volumetype.Spec, error) {
+	desired, err := params.ParseVolume(spec.Parameters, spec.MutableParameters, c.options.Reading)
 	if err != nil {
 		return desired, volumetype.Spec{}, err
 	}
@@ -73,6 +74,18 @@ func read(spec backend.VolumeSpec) (params.Volume, volumetype.Spec, error) {
 	}
 	shape.MultiAttach, err = sharing(spec.Capabilities)
 	return desired, shape, err
+}
+
+// warn logs the values of a class that a lenient reading changed.
+func (c *Controller) warn(volume string, desired params.Volume, shape volumetype.Spec) {
+	notes := desired.Notes
+	if asked := desired.AskedIOPS(shape.Size); asked > int64(shape.IOPS) {
+		notes = append(notes, fmt.Sprintf("%d IOPS are read as %d, which a volume of type %s and %d GiB can have",
+			asked, shape.IOPS, shape.Type, shape.Size))
+	}
+	for _, note := range notes {
+		c.log.Warn("a class has a value that --strict-parameters refuses", "volume", volume, "value", note)
+	}
 }
 
 func inGiB(size int64) (int32, error) {

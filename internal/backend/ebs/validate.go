@@ -27,12 +27,12 @@ func (c *Controller) Validate(volume backend.Volume, belief backend.VolumeSpec) 
 	if len(belief.Parameters)+len(belief.MutableParameters) == 0 || have.Tags[tags.Request] == fingerprint(belief) {
 		return nil
 	}
-	return named(have, belief)
+	return c.named(have, belief)
 }
 
 // named compares the attributes that the parameters name.
-func named(have cloud.Volume, belief backend.VolumeSpec) error {
-	desired, _, err := read(belief)
+func (c *Controller) named(have cloud.Volume, belief backend.VolumeSpec) error {
+	desired, shape, err := c.read(belief)
 	if err != nil {
 		return err
 	}
@@ -42,8 +42,8 @@ func named(have cloud.Volume, belief backend.VolumeSpec) error {
 	switch {
 	case desired.Type != "" && desired.Type != have.Type:
 		return differs("type", have.Type, desired.Type)
-	case desired.IOPS != 0 && desired.IOPS != have.IOPS:
-		return differs("iops", have.IOPS, desired.IOPS)
+	case desired.IOPS != 0 && shape.IOPS != have.IOPS:
+		return differs("iops", have.IOPS, shape.IOPS)
 	case desired.Throughput != 0 && desired.Throughput != have.Throughput:
 		return differs("throughput", have.Throughput, desired.Throughput)
 	case encrypts(desired) && !have.Encrypted:

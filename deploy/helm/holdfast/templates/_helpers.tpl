@@ -189,6 +189,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .warnOnInvalidTag }}
 - --warn-on-invalid-tag
 {{- end }}
+{{- if .strictParameters }}
+- --strict-parameters
+{{- end }}
 {{- with .modifyVolumeWindow }}
 - --modify-volume-window={{ . }}
 {{- end }}

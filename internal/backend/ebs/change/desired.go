@@ -14,6 +14,8 @@ type Desired struct {
 	IOPS       int32
 	IOPSPerGB  int32
 	Throughput int32 // MiB/s
+	// Lenient brings IOPS within what the type and the size allow, instead of failing.
+	Lenient bool
 	// KeepRatio has IOPS follow IOPSPerGB when the volume grows.
 	KeepRatio *bool
 	Tags      map[string]string
@@ -30,6 +32,7 @@ func merge(a, b Desired) (Desired, error) {
 		IOPS:       either(&m, "iops", a.IOPS, b.IOPS),
 		IOPSPerGB:  either(&m, "iopsPerGB", a.IOPSPerGB, b.IOPSPerGB),
 		Throughput: either(&m, "throughput", a.Throughput, b.Throughput),
+		Lenient:    a.Lenient || b.Lenient,
 		KeepRatio:  a.KeepRatio,
 		Tags:       maps.Clone(a.Tags),
 		Untag:      slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Untag, b.Untag)))),

@@ -46,6 +46,9 @@ func planFor(v cloud.Volume, d Desired) (plan, error) {
 	if iops != 0 {
 		asked.IOPS = iops
 	}
+	if d.Lenient {
+		asked.IOPS = bounded(before.Changed(asked), asked.IOPS)
+	}
 	p := plan{after: before.Changed(asked)}
 	if err := before.CheckChange(p.after); err != nil && p.after != before {
 		return plan{}, err
@@ -80,7 +83,7 @@ func difference(before, after, asked volumetype.Spec) cloud.ModifyInput {
 // decrease, so that the ratio cannot make an expansion fail.
 func ratio(v cloud.Volume, d Desired, after volumetype.Spec) (int32, error) {
 	if d.IOPSPerGB != 0 {
-		spec, err := params.Volume{Type: after.Type, IOPSPerGB: d.IOPSPerGB, Raise: true}.Spec(after.Size)
+		spec, err := params.Volume{Type: after.Type, IOPSPerGB: d.IOPSPerGB, Raise: true, Lenient: d.Lenient}.Spec(after.Size)
 		return spec.IOPS, err
 	}
 	keep := v.Tags[tags.KeepRatio] == "true"
@@ -98,6 +101,16 @@ func ratio(v cloud.Volume, d Desired, after volumetype.Spec) (int32, error) {
 	allowed := t.IOPSAt(after.Size)
 	iops := min(perGB*int64(after.Size), int64(allowed.Most))
 	return max(int32(iops), allowed.Least, after.IOPS), nil
+}
+
+// bounded brings requested IOPS within the limits of the volume after the change. 0 stays.
+func bounded(after volumetype.Spec, iops int32) int32 {
+	t, err := volumetype.Lookup(after.Type)
+	if err != nil || iops == 0 || t.IOPSPerGiB == 0 {
+		return iops
+	}
+	allowed := t.IOPSAt(after.Size)
+	return min(max(iops, allowed.Least), allowed.Most)
 }
 
 // planTags plans the changes of tags: the user's, and those that record a ratio.

@@ -70,18 +70,19 @@ func MutableNames() []string {
 
 // Normalize changes every key of both maps to its one spelling. Two keys of one map that
 // differ only in their spelling are ErrInvalid, because it would be chance which one is
-// used. Unknown keys stay.
-func Normalize(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
+// used. A lenient reading accepts them if they have one value, and prefers type to
+// volumeType. Unknown keys stay.
+func Normalize(parameters, mutable map[string]string, how Reading) (map[string]string, map[string]string, error) {
 	names := slices.Concat(Names(), MutableNames())
-	plain, err := fold("parameters", parameters, names)
+	plain, err := fold("parameters", parameters, names, how)
 	if err != nil {
 		return nil, nil, err
 	}
-	changeable, err := fold("mutable_parameters", mutable, names)
+	changeable, err := fold("mutable_parameters", mutable, names, how)
 	return plain, changeable, err
 }
 
-func fold(field string, given map[string]string, names []string) (map[string]string, error) {
+func fold(field string, given map[string]string, names []string, how Reading) (map[string]string, error) {
 	if given == nil {
 		return nil, nil
 	}
@@ -89,6 +90,10 @@ func fold(field string, given map[string]string, names []string) (map[string]str
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		name := spelling(key, names)
 		if other, taken := from[name]; taken {
+			// In the order of the keys, volumeType comes after type.
+			if how == Lenient && (given[other] == given[key] || other == keyType && key == keyVolumeType) {
+				continue
+			}
 			return nil, fmt.Errorf("%w: %s: %q and %q are the same key; leave one out",
 				backend.ErrInvalid, field, other, key)
 		}

@@ -17,11 +17,11 @@ import (
 
 func parsed(t *testing.T, parameters, mutable map[string]string) Volume {
 	t.Helper()
-	parameters, mutable, err := Normalize(parameters, mutable)
+	parameters, mutable, err := Normalize(parameters, mutable, Strict)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := ParseVolume(parameters, mutable)
+	v, err := ParseVolume(parameters, mutable, Strict)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +29,9 @@ func parsed(t *testing.T, parameters, mutable map[string]string) Volume {
 }
 
 func refusal(parameters, mutable map[string]string) error {
-	parameters, mutable, err := Normalize(parameters, mutable)
+	parameters, mutable, err := Normalize(parameters, mutable, Strict)
 	if err == nil {
-		_, err = ParseVolume(parameters, mutable)
+		_, err = ParseVolume(parameters, mutable, Strict)
 	}
 	return err
 }
@@ -235,7 +235,7 @@ func TestParseVolume_neverCaps(t *testing.T) {
 		return rapid.MapOf(rapid.SampledFrom(keys), rapid.SampledFrom(values)).Draw(t, label)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		v, err := ParseVolume(draw(t, "parameters"), draw(t, "mutable"))
+		v, err := ParseVolume(draw(t, "parameters"), draw(t, "mutable"), Strict)
 		if err != nil {
 			if !errors.Is(err, backend.ErrInvalid) {
 				t.Fatal(err)

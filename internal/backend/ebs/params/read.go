@@ -17,8 +17,10 @@ import (
 // that were read.
 type reader struct {
 	given map[string]string
+	how   Reading
 	taken []string
 	wrong []error
+	notes []string // what a lenient reading changed
 }
 
 func (r *reader) refuse(key, must string) {
@@ -61,14 +63,18 @@ func (r *reader) within(key string, allowed volumetype.Interval) int32 {
 }
 
 // truth returns true or false. Other values are rejected: a class with "yes" for
-// encrypted must not result in a volume without encryption.
+// encrypted must not result in a volume without encryption. A lenient reading accepts the
+// usual spellings of both, see meaning.
 func (r *reader) truth(key string) (value, set bool) {
 	text, set := r.take(key)
 	switch {
 	case !set:
 	case strings.EqualFold(text, "true"):
 		return true, true
-	case !strings.EqualFold(text, "false"):
+	case strings.EqualFold(text, "false"):
+	case r.how == Lenient:
+		return r.meaning(key, text), set
+	default:
 		r.refuse(key, `"true" or "false"`)
 	}
 	return false, set

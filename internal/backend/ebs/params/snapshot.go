@@ -56,7 +56,7 @@ func SnapshotNames() []string {
 // ParseSnapshot reads the parameters of a VolumeSnapshotClass, whose keys may be
 // in any case. Unknown keys, keys given twice and bad values are ErrInvalid.
 func ParseSnapshot(parameters map[string]string) (Snapshot, error) {
-	given, err := fold("parameters", parameters, SnapshotNames())
+	given, err := fold("parameters", parameters, SnapshotNames(), Strict)
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -37,12 +37,19 @@ type Volume struct {
 	// Tags are tags as key=template, in the order of their parameters, those of
 	// mutable parameters last. Untag are keys of tags to remove.
 	Tags, Untag []string
+	// Lenient lowers IOPS to what the size allows; see the reading of that name. Notes
+	// are the values that this reading changed.
+	Lenient bool
+	Notes   []string
 }
 
 // ParseVolume reads normalized parameters (see Normalize). A value of mutable replaces
 // that of the same key in parameters; iops and iopsPerGB replace each other too, because
 // both determine the IOPS. Unknown keys are ErrInvalid.
-func ParseVolume(parameters, mutable map[string]string) (Volume, error) {
+func ParseVolume(parameters, mutable map[string]string, how Reading) (Volume, error) {
+	if how == Lenient {
+		parameters, mutable = withoutUnset(parameters), withoutUnset(mutable)
+	}
 	if err := checkExclusive(parameters); err != nil {
 		return Volume{}, err
 	}
@@ -50,7 +57,7 @@ func ParseVolume(parameters, mutable map[string]string) (Volume, error) {
 		return Volume{}, err
 	}
 	var v Volume
-	r := &reader{given: overlay(parameters, mutable)}
+	r := &reader{given: overlay(parameters, mutable), how: how}
 	v.Type = r.text(keyType)
 	v.IOPS, v.IOPSPerGB, v.Throughput = r.number(keyIOPS), r.number(keyIOPSPerGB), r.number(keyThroughput)
 	v.Raise, _ = r.truth(keyRaise)
@@ -68,7 +75,19 @@ func ParseVolume(parameters, mutable map[string]string) (Volume, error) {
 	if err := r.done(); err != nil {
 		return Volume{}, err
 	}
+	if how == Lenient {
+		v.Lenient, v.Notes = true, r.notes
+		v.limitIOPS(v.Raise || mutable[keyIOPS] != "")
+		v.preferKey()
+	}
 	return v, v.check()
+}
+
+// preferKey encrypts a volume with a key whose class has encrypted: "false", too.
+func (v *Volume) preferKey() {
+	if v.KMSKeyID != "" && v.Encrypted != nil && !*v.Encrypted {
+		v.Notes, v.Encrypted = append(v.Notes, "encrypted is read as true, because kmsKeyId names a key"), nil
+	}
 }
 
 func checkExclusive(given map[string]string) error {
@@ -126,10 +145,18 @@ func (v Volume) Spec(size int32) (volumetype.Spec, error) {
 		return volumetype.Spec{}, err
 	}
 	s := volumetype.Spec{Type: t.Name, Size: size, IOPS: v.IOPS, Throughput: v.Throughput}
+	if v.Lenient && v.IOPS > 0 && t.IOPSPerGiB > 0 {
+		s.IOPS = min(v.IOPS, t.IOPSAt(size).Most)
+	}
 	if v.IOPSPerGB > 0 {
 		s.IOPS, err = v.ratio(t, size)
 	}
 	return s, err
+}
+
+// AskedIOPS are the IOPS that the parameters name for a size in GiB; 0 if they name none.
+func (v Volume) AskedIOPS(size int32) int64 {
+	return max(int64(v.IOPS), int64(v.IOPSPerGB)*int64(size))
 }
 
 func (v Volume) ratio(t volumetype.Type, size int32) (int32, error) {
@@ -140,6 +167,8 @@ func (v Volume) ratio(t volumetype.Type, size int32) (int32, error) {
 			backend.ErrOutOfRange, v.IOPSPerGB, iops, size, t.Name, allowed, advice)
 	}
 	switch {
+	case iops > int64(allowed.Most) && v.Lenient:
+		return allowed.Most, nil
 	case iops > int64(allowed.Most):
 		return 0, refuse("choose a lower ratio, or iops")
 	case iops < int64(allowed.Least) && !v.Raise:
