@@ -45,6 +45,9 @@ type SecretTemplate struct {
 // Class is a StorageClass taken apart.
 type Class struct {
 	Name, Driver string
+	// InTree is the in-tree plugin of Kubernetes that the class names and the driver
+	// replaced; "" for a class that names the driver.
+	InTree string
 	// Parameters are the driver's: without Kubernetes' own keys.
 	Parameters   map[string]string
 	FSType       string

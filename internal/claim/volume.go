@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ProvisionedByAnnotation on a PersistentVolume names the driver that made it.
+// ProvisionedByAnnotation on a PersistentVolume names the provisioner of its class: the
+// driver that made it, or the in-tree plugin that the driver replaced.
 const ProvisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
 
 // ProvisionerFinalizer keeps a PersistentVolume until its volume is deleted.
@@ -87,7 +89,7 @@ func (c Creation) Template(o VolumeOptions) *corev1.PersistentVolume {
 // volumeAnnotations always has the deletion secret's pair, empty if there is
 // none: an object without it would have its class asked at deletion.
 func (c Creation) volumeAnnotations(secrets map[SecretUse]*corev1.SecretReference) map[string]string {
-	annotations := map[string]string{ProvisionedByAnnotation: c.Class.Driver}
+	annotations := map[string]string{ProvisionedByAnnotation: cmp.Or(c.Class.InTree, c.Class.Driver)}
 	if secrets == nil {
 		return annotations
 	}

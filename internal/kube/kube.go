@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
@@ -190,6 +191,7 @@ func (c *Controllers) newEnv(info driverInfo) (*cluster.Env, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	o.Clients.Core = migration.For(info.name).Clients(o.Clients.Core)
 	return &cluster.Env{
 		Driver: info.name, Clients: o.Clients, Set: cluster.NewSet(o.Clients, info.name, o.Namespace, o.Logger),
 		CSI: o.CSI, DriverNode: info.nodeID, Recorder: recorder, Scope: info.scope, Namespace: o.Namespace, Intents: o.Intents,

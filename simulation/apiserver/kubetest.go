@@ -32,6 +32,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -113,7 +114,7 @@ func (c *Cluster) narrowClients(process string) cluster.Clients {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return cluster.Clients{Core: core, Snapshots: snapshots, Leases: core, Events: core}
+	return cluster.Clients{Core: migration.For(c.Driver.Name).Clients(core), Snapshots: snapshots, Leases: core, Events: core}
 }
 
 func (c *Cluster) config() *rest.Config {

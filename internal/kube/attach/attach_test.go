@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
@@ -162,9 +163,9 @@ func TestAttach_rejects(t *testing.T) {
 		"other driver":   {pv: volume("pv", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "x.example.com" }), want: "belongs to driver x.example.com"},
 		"in-tree volume": {pv: volume("pv", intree), want: "is not a CSI volume"},
 		"migrated volume": {pv: volume("pv", intree, func(pv *corev1.PersistentVolume) {
-			pv.Annotations = map[string]string{migratedToAnnotation: driverName}
-		}), want: "does not translate"},
-		"in-tree inline": {va: inlineOf(intree), want: "does not translate"},
+			pv.Annotations = map[string]string{migration.MigratedToAnnotation: driverName}
+		}), want: "has no translation"},
+		"in-tree inline": {va: inlineOf(intree), want: "translates such volumes"},
 		"foreign inline": {va: inlineOf(func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "x.example.com" }), want: "belongs to driver x.example.com"},
 		"no access mode": {pv: volume("pv", func(pv *corev1.PersistentVolume) { pv.Spec.AccessModes = nil }), node: node("n1"), want: "no access mode"},
 		"no CSINode":     {pv: volume("pv"), want: "no CSINode object"},

@@ -10,9 +10,9 @@
 // VolumeAttachment without the finalizer is not published.
 //
 // It never mounts, and it does not decide when to detach: the
-// attach/detach controller and the kubelet do. Volumes of in-tree plugins that were
-// migrated to CSI are rejected with an error on the VolumeAttachment: Holdfast does
-// not contain the library of Kubernetes that translates them.
+// attach/detach controller and the kubelet do. Volumes of an in-tree plugin that were
+// migrated to the driver are those of the driver here (package migration). Those of other
+// plugins are rejected with an error on the VolumeAttachment.
 package attach
 
 import (

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
@@ -249,7 +250,7 @@ func TestVolume_isReleasedWhenItsMigrationIsReverted(t *testing.T) {
 	pv := volume("pv")
 	pv.Finalizers = []string{finalizer}
 	pv.Spec.CSI = nil
-	pv.Annotations = map[string]string{migratedToAnnotation: driverName}
+	pv.Annotations = map[string]string{migration.MigratedToAnnotation: driverName}
 	w := newWorld(t, pv)
 	w.run()
 	back := w.volume("pv")

@@ -63,14 +63,14 @@ func (c *Controller) attachmentDeleted(va *storagev1.VolumeAttachment) {
 	}
 }
 
-// volumeChanged wakes attachments that wait for a volume to appear, and queues
-// volumes that are being deleted.
+// volumeChanged wakes attachments that wait for a volume to appear or to be migrated to
+// the driver, and queues volumes that are being deleted.
 func (c *Controller) volumeChanged(before, after *corev1.PersistentVolume) {
 	if after == nil || !c.running.Load() {
 		return
 	}
 	c.enqueueVolume(after)
-	if before == nil {
+	if before == nil || before.Spec.CSI == nil && after.Spec.CSI != nil {
 		c.wake(c.attachments.By(cluster.AttachmentByVolume(), after.Name))
 	}
 }

@@ -36,7 +36,12 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
-	driver := csidriver.New(driverName)
+	return newWorldOf(t, driverName, objects...)
+}
+
+func newWorldOf(t *testing.T, name string, objects ...runtime.Object) *world {
+	t.Helper()
+	driver := csidriver.New(name)
 	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 	return &world{Cluster: apiserver.New(t, driver, objects...), t: t, driver: driver}
 }

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 )
 
 // What this controller writes on a VolumeAttachment before it publishes, together
@@ -22,10 +24,6 @@ const (
 	SecretNameAnnotation      = "attach.holdfast.dev/secret-name"
 	SecretNamespaceAnnotation = "attach.holdfast.dev/secret-namespace"
 )
-
-// migratedToAnnotation is set by the controller manager on an in-tree volume
-// that a CSI driver is meant to serve.
-const migratedToAnnotation = "pv.kubernetes.io/migrated-to"
 
 // intent is the record that an attachment gets before its volume is published.
 type intent struct {
@@ -85,9 +83,10 @@ func (c *Controller) hasFinalizer(object interface{ GetFinalizers() []string }) 
 	return slices.Contains(object.GetFinalizers(), c.finalizer)
 }
 
-// isMigrated reports whether only a translation to CSI could serve the volume.
+// isMigrated reports whether a driver is meant to serve the volume of an in-tree plugin,
+// and the clients of this process do not translate it.
 func isMigrated(pv *corev1.PersistentVolume) bool {
-	return pv.Spec.CSI == nil && pv.Annotations[migratedToAnnotation] != ""
+	return pv.Spec.CSI == nil && pv.Annotations[migration.MigratedToAnnotation] != ""
 }
 
 // volumeName is the PersistentVolume of an attachment, "" for an inline one.

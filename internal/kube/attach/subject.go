@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 )
 
 // subject is the volume of an attachment.
@@ -30,8 +31,8 @@ func (c *Controller) subjectOf(va *storagev1.VolumeAttachment) (subject, error) 
 	case name != "" && inline != nil:
 		return subject{}, errors.New("spec.source has both a persistentVolumeName and an inlineVolumeSpec; exactly one is allowed")
 	case inline != nil && inline.CSI == nil:
-		return subject{}, fmt.Errorf("spec.source.inlineVolumeSpec is of an in-tree plugin: "+
-			"Holdfast does not translate those to CSI; use a PersistentVolume of driver %s", c.env.Driver)
+		return subject{}, fmt.Errorf("spec.source.inlineVolumeSpec is of an in-tree plugin; the attach/detach controller of Kubernetes "+
+			"translates such volumes before it creates a VolumeAttachment: use a PersistentVolume of driver %s", c.env.Driver)
 	case inline != nil:
 		return subject{spec: inline}, c.serves("inlineVolumeSpec", inline)
 	}
@@ -40,9 +41,9 @@ func (c *Controller) subjectOf(va *storagev1.VolumeAttachment) (subject, error) 
 	case !found:
 		return subject{}, fmt.Errorf("PersistentVolume %s: %w", name, errNoVolume)
 	case isMigrated(pv):
-		return subject{}, fmt.Errorf("PersistentVolume %s is of an in-tree plugin and was migrated to %s: "+
-			"Holdfast does not translate those to CSI; keep the vendor's external-attacher for it, "+
-			"or create a PersistentVolume with spec.csi for the same disk", name, pv.Annotations[migratedToAnnotation])
+		return subject{}, fmt.Errorf("PersistentVolume %s is of an in-tree plugin that was migrated to %s, and has no translation: "+
+			"keep the vendor's external-attacher for it, or create a PersistentVolume with spec.csi for the same disk",
+			name, pv.Annotations[migration.MigratedToAnnotation])
 	}
 	return subject{pv: pv, spec: &pv.Spec}, c.serves("PersistentVolume "+name, &pv.Spec)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/internal/kube/topology"
 )
 
@@ -45,6 +46,10 @@ func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, 
 	class, found := c.classes.Get(className(pvc))
 	if !found {
 		return c.explainWait(pvc, fmt.Sprintf("storageclass.storage.k8s.io %q not found", className(pvc)))
+	}
+	class, err := c.migration.Class(class)
+	if err != nil {
+		return c.explainWait(pvc, err.Error())
 	}
 	return c.begin(ctx, pvc, class)
 }
@@ -94,10 +99,10 @@ func (c *Controller) reports(pvc *corev1.PersistentVolumeClaim) bool {
 func (c *Controller) begin(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
 ) (time.Duration, error) {
-	if class.Provisioner != c.env.Driver {
-		if pvc.Annotations[migratedToAnnotation] == c.env.Driver {
+	if !c.provisions(class.Provisioner) {
+		if pvc.Annotations[migration.MigratedToAnnotation] == c.env.Driver {
 			return c.explainWait(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; create a class with provisioner %q, "+
-				"since parameters are not translated", class.Name, class.Provisioner, c.env.Driver))
+				"since the parameters of that plugin have no translation", class.Name, class.Provisioner, c.env.Driver))
 		}
 		return 0, nil // the class was created again, for another driver
 	}

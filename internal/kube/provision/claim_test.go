@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
@@ -121,7 +122,7 @@ func TestProvision_badInputEndsInAnEvent(t *testing.T) {
 		}, `a source in another namespace ("elsewhere") is not supported`},
 		{"a VolumeAttributesClass, and no capability", newClass(), func(p *corev1.PersistentVolumeClaim) { p.Spec.VolumeAttributesClassName = &vac }, "MODIFY_VOLUME"},
 		{"an in-tree class", newClass(func(c *storagev1.StorageClass) { c.Provisioner = "kubernetes.io/aws-ebs" }), func(p *corev1.PersistentVolumeClaim) {
-			p.Annotations = map[string]string{provisionerAnnotation: "kubernetes.io/aws-ebs", migratedToAnnotation: driverName}
+			p.Annotations = map[string]string{provisionerAnnotation: "kubernetes.io/aws-ebs", migration.MigratedToAnnotation: driverName}
 		}, `names the in-tree plugin "kubernetes.io/aws-ebs"`},
 	}
 	for _, c := range cases {

@@ -7,6 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 )
 
 // Annotations of claims. Those with beta or alpha in them are older names,
@@ -14,7 +15,6 @@ import (
 const (
 	provisionerAnnotation      = "volume.kubernetes.io/storage-provisioner"
 	betaProvisionerAnnotation  = "volume.beta.kubernetes.io/storage-provisioner"
-	migratedToAnnotation       = "pv.kubernetes.io/migrated-to"
 	selectedNodeAnnotation     = "volume.kubernetes.io/selected-node"
 	alphaSelectedNode          = "volume.alpha.kubernetes.io/selected-node"
 	betaStorageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
@@ -50,9 +50,16 @@ func waitsForConsumer(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// forDriver reports whether a claim is for this driver.
+// forDriver reports whether a claim is for this driver, or for the in-tree plugin that
+// the driver replaced.
 func (c *Controller) forDriver(pvc *corev1.PersistentVolumeClaim) bool {
-	return driverOf(pvc) == c.env.Driver || pvc.Annotations[migratedToAnnotation] == c.env.Driver
+	return c.provisions(driverOf(pvc)) || pvc.Annotations[migration.MigratedToAnnotation] == c.env.Driver
+}
+
+// provisions reports whether a provisioner's name is the driver's, or that of the in-tree
+// plugin that the driver replaced.
+func (c *Controller) provisions(name string) bool {
+	return name == c.env.Driver || name != "" && name == c.migration.Plugin()
 }
 
 // pending reports whether a claim for this driver waits for a volume.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -128,7 +129,7 @@ func (c *Controller) wake(index cluster.Index[*corev1.PersistentVolumeClaim], va
 }
 
 func (c *Controller) classChanged(old, now *storagev1.StorageClass) {
-	if now != nil && now.Provisioner == c.env.Driver && (old == nil || old.UID != now.UID) {
+	if now != nil && c.provisions(now.Provisioner) && (old == nil || old.UID != now.UID) {
 		c.wake(cluster.ClaimByClass(), now.Name)
 	}
 }
@@ -183,5 +184,5 @@ func (c *Controller) made(pv *corev1.PersistentVolume) bool {
 		return false
 	}
 	by, known := pv.Annotations[claim.ProvisionedByAnnotation]
-	return !known || by == c.env.Driver || pv.Annotations[migratedToAnnotation] == c.env.Driver
+	return !known || by == c.env.Driver || pv.Annotations[migration.MigratedToAnnotation] == c.env.Driver
 }

@@ -131,6 +131,9 @@ func (c *Controller) creation(
 	if err != nil {
 		return claim.Creation{}, err
 	}
+	if parsed.Driver != c.env.Driver { // the class is translated, and keeps the plugin's name
+		parsed.InTree, parsed.Driver = parsed.Driver, c.env.Driver
+	}
 	mutable, err := c.mutableParameters(pvc)
 	if err != nil {
 		return claim.Creation{}, err

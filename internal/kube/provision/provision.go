@@ -26,6 +26,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
@@ -100,6 +101,9 @@ type Controller struct {
 	log      *slog.Logger
 	metrics  *metrics
 	identity string // of this run, in the volumes' attributes
+	// migration translates classes of the in-tree plugin that the driver replaced. The
+	// clients of env translate volumes.
+	migration *migration.Translator
 
 	claims      *cluster.Store[*corev1.PersistentVolumeClaim]
 	volumes     *cluster.Store[*corev1.PersistentVolume]
@@ -133,7 +137,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	c := &Controller{
 		env: env, options: o, log: env.Logger.With("controller", "provision"), progress: newProgress(),
-		identity: identity(env), claims: env.Set.Claims(), volumes: env.Set.Volumes(), classes: env.Set.Classes(),
+		identity: identity(env), migration: migration.For(env.Driver), claims: env.Set.Claims(), volumes: env.Set.Volumes(), classes: env.Set.Classes(),
 		attributes: env.Set.AttributesClasses(),
 	}
 	c.claimQueue = env.Queue("claims", c.claimFlow)

@@ -47,12 +47,17 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
-	driver := csidriver.New(driverName)
+	return newWorldOf(t, driverName, append([]runtime.Object{dataVolume(), dataClaim()}, objects...)...)
+}
+
+func newWorldOf(t *testing.T, name string, objects ...runtime.Object) *world {
+	t.Helper()
+	driver := csidriver.New(name)
 	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
 	driver.AddVolume("handle-1", gi)
 	w := &world{t: t, driver: driver, answers: map[string][]error{}, forever: map[string]error{}}
 	driver.Before = w.before
-	w.Cluster = apiserver.New(t, driver, append([]runtime.Object{dataVolume(), dataClaim()}, objects...)...)
+	w.Cluster = apiserver.New(t, driver, objects...)
 	return w
 }
 

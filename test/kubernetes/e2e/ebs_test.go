@@ -29,6 +29,7 @@ var ebsTogether = []ebsTest{
 	{"a volume grows and becomes faster in one change", false, growsAndBecomesFaster},
 	{"a volume is cloned", false, isClonedByEBS},
 	{"a class that cannot be is refused", false, refusesWhatEBSCannotHave},
+	{"a class of the in-tree plugin has volumes", false, servesTheInTreePlugin},
 }
 
 // Tests that would disturb others.
@@ -169,10 +170,10 @@ func isClonedByEBS(c *scene, _ *emulator) {
 }
 
 func refusesWhatEBSCannotHave(c *scene, _ *emulator) {
-	c.makeClassOf(ebsDriver, c.namespace, map[string]string{"type": "gp3", "iops": "9000"})
+	c.makeClassOf(ebsDriver, c.namespace, map[string]string{"type": "gp3", "throughput": "9000"})
 	c.makeClaim(newClaim("data", "4Gi", inClass(c.namespace)))
 	c.makePod(newPod("pod", idle, withClaim("data")))
-	c.waitEvent("data", "ProvisioningFailed", "iops 9000")
+	c.waitEvent("data", "ProvisioningFailed", "throughput 9000")
 }
 
 // ebsSet is a StatefulSet of one replica.
