@@ -16,18 +16,17 @@ type Usage struct {
 	Total, Used, Available int64
 }
 
-// Stats is how full a volume is. A raw block volume has Bytes.Total alone;
-// Inodes is nil when the filesystem has no fixed number of them.
+// Stats has the used and available space of a volume. A raw block volume has only
+// Bytes.Total; Inodes is nil if the filesystem has no fixed number of them.
 type Stats struct {
 	Block  bool
 	Bytes  Usage
 	Inodes *Usage
 }
 
-// Stats measures the volume at a path where it is staged or published; the
-// staging path, the last argument, is not needed.
-// ErrNotFound when it is not there. It waits for a device that does not answer
-// no longer than the context says.
+// Stats measures the volume at a path where it is staged or published. The last
+// argument, the staging path, is not used. The error is ErrNotFound if the volume is
+// not at the path. If the device does not answer, Stats returns when ctx ends.
 func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (Stats, error) {
 	if err := checkID(volumeID); err != nil {
 		return Stats{}, err
@@ -35,7 +34,7 @@ func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (Sta
 	if err := e.paths.CheckPath("volume_path", volumePath); err != nil {
 		return Stats{}, err
 	}
-	// Asking a dead device again only adds a stuck call: one at a time.
+	// One call at a time: each further call for a dead device would hang as well.
 	key := "stats " + volumeID + " " + volumePath
 	return concurrency.RunResult(ctx, e.calls, "stats of volume "+volumeID, []string{key},
 		func(ctx context.Context) (Stats, error) {
@@ -68,8 +67,8 @@ func (e *Engine) measure(ctx context.Context, volumeID, path string) (Stats, err
 	return stats, nil
 }
 
-// volumeAt finds the volume at a path, verified by its device. ErrNotFound when
-// the volume is not there.
+// volumeAt opens the volume at a path and verifies its device. The error is
+// ErrNotFound if the volume is not at the path.
 func (e *Engine) volumeAt(ctx context.Context, volumeID, path string) (*mount.Node, []backend.Device, error) {
 	devices, err := e.devices(ctx, volumeID)
 	if err != nil {

@@ -120,15 +120,15 @@ func CodeName(err error) string {
 	return codes.Unknown.String()
 }
 
-// IsNotReady reports whether a call failed because the driver is not there yet, or
-// says so of itself (CSI spec 1.13, Probe: FAILED_PRECONDITION is "not healthy").
+// IsNotReady reports whether a call failed because the driver does not listen yet, or
+// reports that it is not healthy (CSI spec 1.13, Probe: FAILED_PRECONDITION).
 func IsNotReady(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, backend.ErrBusy) || errors.Is(err, backend.ErrPrecondition)
 }
 
-// IsInterrupted reports whether a call ended with its connection, so that another
-// instance of the driver may be asked the same.
+// IsInterrupted reports whether a call ended with its connection, so that it may be
+// repeated with another instance of the driver.
 func IsInterrupted(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, context.Canceled)
 }
@@ -136,6 +136,6 @@ func IsInterrupted(err error) bool {
 // Lacks reports whether a call failed because the driver does not serve it.
 func Lacks(err error) bool { return errors.Is(err, backend.ErrUnsupported) }
 
-// IsStaleToken reports whether a listing's page token was refused (ABORTED): the
-// listing is to be started again (CSI spec 1.13, ListVolumes errors).
+// IsStaleToken reports whether the driver refused a listing's page token (ABORTED): the
+// caller starts the listing again (CSI spec 1.13, ListVolumes errors).
 func IsStaleToken(err error) bool { return errors.Is(err, backend.ErrBusy) }

@@ -2,7 +2,7 @@ package api
 
 import "errors"
 
-// Errors of Apply and DeleteObject. The text around them says of what.
+// Errors of Apply and DeleteObject, wrapped with the name of the object.
 var (
 	// ErrInvalid means that the given objects are invalid: a field that is
 	// unknown, that cannot be honoured or that cannot be changed.
@@ -17,7 +17,7 @@ var (
 	ErrForbidden = errors.New("forbidden")
 )
 
-// ApplyOptions of Apply.
+// ApplyOptions are the options of Apply.
 type ApplyOptions struct {
 	// DryRun checks everything and writes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
@@ -54,7 +54,7 @@ type ApplyResult struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// DeleteOptions of DeleteObject. Empty fields are not compared.
+// DeleteOptions are the options of DeleteObject. Empty fields are not compared.
 type DeleteOptions struct {
 	// UID and ResourceVersion, if set, must be the object's; otherwise ErrConflict.
 	UID             string `json:"uid,omitempty"`
@@ -71,7 +71,7 @@ type Deleted struct {
 	// Waits names the reasons of a deletion that is not complete, such as the users of
 	// the volume, and warnings for the user.
 	Waits []string `json:"waits,omitempty"`
-	// Gone: the object is not there any more. Otherwise its deletion has begun
-	// and continues by itself.
+	// Gone reports that the object does not exist any more. Otherwise its deletion has
+	// begun, and the host completes it.
 	Gone bool `json:"gone"`
 }

@@ -23,7 +23,7 @@ func (o Option) String() string {
 	return o.Key + "=" + o.Value
 }
 
-// Flags are the mount flags of a request, sorted by who understands them.
+// Flags are the mount flags of a request: those of the mount and those of the filesystem.
 type Flags struct {
 	// Attributes are the names of properties of the one mount: ro, nosuid,
 	// nodev, noexec, nosymfollow, noatime, nodiratime, strictatime.
@@ -146,7 +146,7 @@ func (o Option) check() error {
 	case o.Key == "":
 		return errors.New("it is empty or has an empty name")
 	case strings.Contains(o.String(), `"`):
-		return errors.New("double quotes stand around a whole value; remove the others")
+		return errors.New("double quotes are allowed around a whole value only; remove the others")
 	case strings.Contains(o.Key, " ") || strings.TrimSpace(o.Value) != o.Value:
 		return errors.New("it has spaces around its name or value; remove them")
 	case strings.Contains(o.Value, ",") && !slices.Contains(withCommas, o.Key):

@@ -27,7 +27,7 @@ func (r *rig) made(t *testing.T, n int) []string {
 }
 
 // One ID that does not exist among 20 is not found, without an error for the others.
-func TestVolume_oneMissingAmong20IsItsOwnConcern(t *testing.T) {
+func TestVolume_oneMissingAmong20DoesNotFailTheOthers(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		ids := append(r.made(t, 20), "vol-00000000000000bad")
 		r.emu.Reset()
@@ -52,8 +52,8 @@ func TestVolume_oneMissingAmong20IsItsOwnConcern(t *testing.T) {
 	})
 }
 
-// IDs that cannot be any are not sent: EC2 would refuse the whole batch, and a
-// filter would take them for patterns.
+// Malformed IDs are not sent: EC2 would refuse the whole batch, and a filter would
+// read them as patterns.
 func TestLookups_malformedIDsAreNotFound(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		r.volume(t, "pvc-1")
@@ -132,8 +132,8 @@ func TestVolume_aNewVolumeThatIsNotVisibleIsWaitedFor(t *testing.T) {
 	})
 }
 
-// And what does not appear in time has vanished.
-func TestVolume_aNewVolumeThatNeverAppearsIsNotFoundInTheEnd(t *testing.T) {
+// A new volume that does not appear in time is not found.
+func TestVolume_aNewVolumeThatNeverAppearsIsNotFound(t *testing.T) {
 	options := bench()
 	options.World.Knobs.Encryption.UnusableKeys = []string{"*"}
 	emulated(t, options, Options{}, func(t *testing.T, r *rig) {
@@ -159,7 +159,7 @@ func TestVolume_aNewVolumeThatNeverAppearsIsNotFoundInTheEnd(t *testing.T) {
 }
 
 // The absence of a resource is not cached.
-func TestVolume_whatAppearsLaterIsFound(t *testing.T) {
+func TestVolume_thatAppearsLaterIsFound(t *testing.T) {
 	emulated(t, lagging(), Options{}, func(t *testing.T, r *rig) {
 		other, err := r.emu.World().CreateVolume(&world.CreateVolumeRequest{AvailabilityZone: zone, Size: ptr(int32(1))})
 		if err != nil {
@@ -201,7 +201,7 @@ func TestVolume_aCallerLeavesAndTheOthersStay(t *testing.T) {
 }
 
 // Concurrent lookups of an instance type share one call.
-func TestInstanceType_isAskedOnceByAHundred(t *testing.T) {
+func TestInstanceType_aHundredCallersShareOneCall(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		workers(t, 100, 100, func(int) error {
 			got, err := r.InstanceType(r.ctx, "m5.large")

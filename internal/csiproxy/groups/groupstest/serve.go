@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// Server is one version of a group, served as on its pipe, and a client of it that
-// knows no messages but only bytes.
+// Server is one version of a group, served as on its pipe, with a client that sends
+// and receives bytes instead of messages.
 type Server struct {
 	// Service is the name in gRPC, and Methods those of its calls.
 	Service string
@@ -35,7 +35,7 @@ type outcome struct {
 	err     error
 }
 
-// Serve ends with the test.
+// Serve starts a Server that stops at the end of the test.
 func Serve(t *testing.T, definition api.Definition, host api.Host) *Server {
 	t.Helper()
 	s := &Server{}
@@ -73,8 +73,8 @@ func (s *Server) watch(
 	return response, err
 }
 
-// Call sends a request's bytes and gives those of the response. The error is the
-// one that interceptors of a server see, before it becomes a status.
+// Call sends the bytes of a request and returns those of the response. The error is
+// the one that a server's interceptors see, before it becomes a status.
 func (s *Server) Call(t *testing.T, method string, request []byte) ([]byte, error) {
 	t.Helper()
 	full := "/" + s.Service + "/" + method
