@@ -102,6 +102,19 @@ bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/sim
 	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -image-repository=$(IMAGE_REPOSITORY) -image-tag=$(IMAGE_TAG) $(BENCH_FLAGS)
 	$(MAKE) plots
 
+# A cluster of many nodes: what a restart of all of them and the life of a claim cost the
+# API server. Such as SCALE_FLAGS='-nodes 200 -objects 100000', or with
+# '-scale-before PROGRAM' the program bin/kubernetes/scale of an earlier version.
+SCALE_FLAGS ?= -nodes 1000 -objects 20000
+.PHONY: bench-scale
+bench-scale: kubernetes-binaries $(KUBERNETES_BIN)/scale
+	$(kubernetes_go) build -trimpath -o $(KUBERNETES_BIN)/bench ./bench
+	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -only scale $(SCALE_FLAGS)
+
+# The controllers of many nodes in one process.
+$(KUBERNETES_BIN)/scale: $(shell find test/scale simulation/csidriver internal/kube -name '*.go' -not -name '*_test.go')
+	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./test/scale
+
 # A driver that attaches, in memory.
 $(KUBERNETES_BIN)/simulated: $(wildcard test/simulated/*.go simulation/csidriver/*.go)
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./test/simulated

@@ -39,6 +39,10 @@ type settings struct {
 	// --csi-address and --kubeconfig.
 	alternatives list
 	alternative  string // their name in the table
+	// For the group scale: the program of many nodes, that of an earlier version to
+	// measure in the same run, and into how many nodes and processes.
+	scale, scaleBefore string
+	nodes, processes   int
 }
 
 // list is a flag that may be repeated.
@@ -84,7 +88,7 @@ func parse() (s settings, report string, err error) {
 	flag.StringVar(&s.helm, "helm", "../../bin/helm", "the program helm")
 	flag.StringVar(&s.chart, "chart", "../../deploy/helm/holdfast", "the chart")
 	flag.StringVar(&s.scratch, "scratch", "/var/tmp", "where clusters are made and removed again")
-	flag.StringVar(&s.only, "only", "", "measure only this group: size, storm, pods, objects")
+	flag.StringVar(&s.only, "only", "", "measure only these groups: size, storm, pods, objects; scale is measured only by its name")
 	flag.IntVar(&s.claims, "claims", 1000, "claims and attachments of a storm")
 	flag.IntVar(&s.objects, "objects", 10000, "objects of each kind when memory is measured")
 	flag.IntVar(&s.pods, "pods", 20, "pods that are started one after another; the median counts")
@@ -92,17 +96,24 @@ func parse() (s settings, report string, err error) {
 	flag.DurationVar(&s.latency, "latency", 0, "how long the simulated driver takes for a call")
 	flag.Var(&s.alternatives, "alternative", "`COMMAND LINE` of a process to measure in the same run; repeated, all together do the work")
 	flag.StringVar(&s.alternative, "alternative-name", "the alternative", "the name of those processes in the table")
+	flag.StringVar(&s.scale, "scale", "../../bin/kubernetes/scale", "the program of many nodes, test/scale")
+	flag.StringVar(&s.scaleBefore, "scale-before", "", "that `PROGRAM` of another version, to measure in the same run")
+	flag.IntVar(&s.nodes, "nodes", 1000, "nodes of the group scale")
+	flag.IntVar(&s.processes, "processes", 4, "processes that run the controllers of these nodes")
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file, between its markers")
 	flag.Parse()
 	if os.Geteuid() != 0 {
 		return s, "", errors.New("the cluster needs root: run make bench-kubernetes")
 	}
-	for _, path := range []*string{&s.binaries, &s.holdfast, &s.simulated, &s.image, &s.helm, &s.chart, &s.scratch} {
+	for _, path := range []*string{&s.binaries, &s.holdfast, &s.simulated, &s.image, &s.helm, &s.chart, &s.scratch, &s.scale} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return s, "", err
 		}
 	}
-	return s, report, nil
+	if s.scaleBefore != "" {
+		s.scaleBefore, err = filepath.Abs(s.scaleBefore)
+	}
+	return s, report, err
 }
 
 func measure(ctx context.Context, s settings) ([]row, error) {
@@ -116,6 +127,9 @@ func measure(ctx context.Context, s settings) ([]row, error) {
 		{"objects", measureObjects},
 	}
 	var rows []row
+	if s.only == "scale" {
+		return measureScale(ctx, s)
+	}
 	only := strings.FieldsFunc(s.only, func(r rune) bool { return r == ',' })
 	for _, group := range groups {
 		if len(only) > 0 && !slices.Contains(only, group.name) {

@@ -1,0 +1,144 @@
+// Command scale runs the controllers of many nodes in one process, each with its own
+// connections to the API server and its own simulated driver whose volumes are on that
+// node. With it, `make bench-scale` measures a cluster of a thousand nodes on one machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/kube"
+	"github.com/holdfast-csi/holdfast/internal/kube/capacity"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+)
+
+// readyPoll is the interval at which the caches of the nodes are inspected.
+const readyPoll = 100 * time.Millisecond
+
+// settings are the command line.
+type settings struct {
+	kubeconfig, driver, namespace string
+	first, nodes                  int
+	latency                       time.Duration
+	capacity                      bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	s, err := parse()
+	if err != nil {
+		return err
+	}
+	group, working := errgroup.WithContext(ctx)
+	var all []*kube.Controllers
+	for i := range s.nodes {
+		one, err := s.node(fmt.Sprintf("scale-%05d", s.first+i))
+		if err != nil {
+			return err
+		}
+		all = append(all, one)
+		group.Go(func() error { return one.Run(working) })
+	}
+	group.Go(func() error { return report(working, all) })
+	if err := group.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func parse() (s settings, err error) {
+	flag.StringVar(&s.kubeconfig, "kubeconfig", "", "`FILE` with the way to the API server")
+	flag.StringVar(&s.driver, "driver", "scale.simulated.holdfast.dev", "CSI plugin `NAME`")
+	flag.StringVar(&s.namespace, "namespace", "bench", "`NAMESPACE` of the processes' own objects")
+	flag.IntVar(&s.first, "first", 0, "number of the first node")
+	flag.IntVar(&s.nodes, "nodes", 1, "number of nodes")
+	flag.DurationVar(&s.latency, "latency", 0, "how long a driver takes to create or delete a volume")
+	flag.BoolVar(&s.capacity, "capacity", true, "maintain CSIStorageCapacity objects")
+	flag.Parse()
+	if s.kubeconfig == "" || s.nodes < 1 {
+		return s, errors.New("-kubeconfig is not given, or -nodes is not above zero")
+	}
+	return s, nil
+}
+
+// node makes the controllers of one node, as the process of node deployment has them.
+func (s settings) node(name string) (*kube.Controllers, error) {
+	clients, err := cluster.Connect(s.kubeconfig, "holdfast/scale")
+	if err != nil {
+		return nil, err
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("node", name)
+	o := kube.Options{
+		Clients: clients, Node: name, Namespace: s.namespace, Pod: name, CSI: s.connect(name),
+		Logger: logger, Registerer: prometheus.NewRegistry(),
+	}
+	o.Tuning.StrictTopology, o.Tuning.ImmediateTopology = true, true
+	o.Tuning.VolumeNamePrefix, o.Tuning.VolumeNameUUIDLength = "pvc", -1
+	o.Tuning.Capacity, o.Tuning.CapacityPoll = s.capacity, capacity.DefaultPoll
+	o.Tuning.CapacityOwnerLevel = capacity.OwnerController
+	return kube.New(o)
+}
+
+// connect makes a driver whose volumes are on one node, and a client that calls it.
+func (s settings) connect(node string) *csiclient.Client {
+	d := csidriver.New(s.driver)
+	d.NodeID = node
+	d.Topology = map[string]string{csidriver.TopologyKey: node}
+	d.Plugin = append(d.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
+	d.Capacity.Of = func(*csi.GetCapacityRequest) *csi.GetCapacityResponse {
+		return csidriver.Room(1<<40, -1)
+	}
+	d.Before = func(ctx context.Context, rpc string, _ any) error {
+		if rpc == "CreateVolume" || rpc == "DeleteVolume" {
+			return concurrency.Sleep(ctx, s.latency)
+		}
+		return nil
+	}
+	connection := csiclient.NewInProcess(d.Instance(node))
+	csi.RegisterIdentityServer(connection, d)
+	csi.RegisterControllerServer(connection, d)
+	csi.RegisterGroupControllerServer(connection, d)
+	csi.RegisterNodeServer(connection, d)
+	return csiclient.New(connection, csiclient.Options{Driver: s.driver})
+}
+
+// report writes a line when the caches of all nodes have synced.
+func report(ctx context.Context, all []*kube.Controllers) error {
+	begun := time.Now()
+	for _, one := range all {
+		for {
+			if _, err := one.Describe(); err == nil {
+				break
+			}
+			if err := concurrency.Sleep(ctx, readyPoll); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := fmt.Printf("ready: %d nodes after %.1f s\n", len(all), time.Since(begun).Seconds())
+	return err
+}
