@@ -164,7 +164,7 @@ func (d *driverProcess) buildControllers(attaches bool) (err error) {
 		version: d.config.version, logger: d.config.logger, registerer: d.registry, points: d.config.points,
 		merges: d.backend.controller.Traits().MergesChanges,
 		client: client.New(connection, client.Options{
-			Driver: name, Logger: d.config.logger, Timeout: k.timeout, Observe: kube.CallMetrics(d.registry, name),
+			Driver: name, Logger: d.config.logger, Timeout: k.limits.LongestTimeout(), Observe: kube.CallMetrics(d.registry, name),
 		}),
 	}
 	if !attaches && d.engine != nil {
@@ -232,7 +232,7 @@ func (d *driverProcess) pages() *pages {
 		p.facts = append(p.facts, live.Fact{Name: "registration", Describe: d.registration.Describe})
 	}
 	if d.controllers != nil {
-		p.controlled(d.controllers, d.config.kubernetes.timeout)
+		p.controlled(d.controllers, d.config.kubernetes.limits.LongestTimeout())
 		if state := d.config.kubernetes.lease.State; state != nil {
 			p.electing(state)
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
-	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 // namespaceFile is where a pod reads its namespace.
@@ -34,8 +33,7 @@ type kubeFlags struct {
 	kubeconfig, namespace, intents, pod, podUID, node string
 	roles                                             []string
 	elect                                             bool
-	workers                                           int
-	retryStart, retryMax, timeout                     time.Duration
+	limits                                            kube.Limits
 	tuning                                            kube.Tuning
 	lease                                             lease.Options
 }
@@ -55,11 +53,7 @@ func (k *kubeFlags) bind(flags *pflag.FlagSet) {
 		"controllers to run, as far as the driver can: "+roleNames()+" (default: all)")
 	flags.BoolVar(&k.elect, "leader-election", true,
 		"let one of several processes act, chosen by a lease; not used where each node acts for itself")
-	flags.IntVar(&k.workers, "worker-threads", work.DefaultWorkers, "items of one kind in progress at most")
-	flags.DurationVar(&k.retryStart, "retry-interval-start", work.DefaultRetryStart,
-		"first pause after a failure; it doubles each time")
-	flags.DurationVar(&k.retryMax, "retry-interval-max", work.DefaultRetryMax, "longest pause after a failure")
-	flags.DurationVar(&k.timeout, "timeout", cluster.DefaultTimeout, "longest time for one call of the driver")
+	k.limits.Bind(flags)
 	k.tuning.Bind(flags)
 	k.lease.Bind(flags)
 }
@@ -110,8 +104,7 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	controllers, err := kube.New(kube.Options{
 		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents,
 		Pod: k.pod, Wanted: desired,
-		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Workers: k.workers,
-		Retry: work.Retry{Start: k.retryStart, Max: k.retryMax}, Timeout: k.timeout,
+		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Limits: k.limits,
 		Logger: p.logger, Registerer: p.registerer, Failpoints: p.points,
 	})
 	if err != nil {
@@ -124,11 +117,10 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 // that end before they begin, volumes whose name no object can have, a lease that
 // others may take while it is renewed (client-go's rules for its times).
 func (k *kubeFlags) check() error {
+	if err := k.limits.Check(); err != nil {
+		return &UsageError{Err: err}
+	}
 	switch l := k.lease; {
-	case k.timeout <= 0:
-		return usageErrorf("--timeout: %v is not above zero", k.timeout)
-	case k.retryStart > k.retryMax:
-		return usageErrorf("--retry-interval-start: %v is above --retry-interval-max, %v", k.retryStart, k.retryMax)
 	case k.elect && l.Duration.Truncate(time.Second) <= l.RenewDeadline: // a Lease has whole seconds
 		return usageErrorf("--leader-election-lease-duration: %v is not above --leader-election-renew-deadline, %v",
 			l.Duration, l.RenewDeadline)

@@ -28,7 +28,7 @@ func TestSidecars_reportThatTheyWaitForTheirDriver(t *testing.T) {
 	f := &sidecarsFlags{
 		address: "unix://" + filepath.Join(t.TempDir(), "csi.sock"), registrationDir: t.TempDir(), logger: slog.New(slog.DiscardHandler),
 	}
-	f.kube.elect, f.kube.timeout = true, time.Second
+	f.kube.elect, f.kube.limits.All.Timeout = true, time.Second
 	process, err := newSidecarsProcess(f)
 	if err != nil {
 		t.Fatal(err)

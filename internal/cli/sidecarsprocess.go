@@ -63,7 +63,7 @@ func (s *sidecarsProcess) serve(ctx context.Context) error {
 		return nil // ctx has ended
 	}
 	client, err := csiclient.Dial(f.address, csiclient.Options{
-		Driver: name, Logger: f.logger, Timeout: f.kube.timeout, Observe: kube.CallMetrics(s.registry, name),
+		Driver: name, Logger: f.logger, Timeout: f.kube.limits.LongestTimeout(), Observe: kube.CallMetrics(s.registry, name),
 		Disconnected: func() {
 			if controllers := s.controllers.Load(); controllers != nil {
 				controllers.Reconnect()
@@ -142,7 +142,7 @@ func (s *sidecarsProcess) pages() *pages {
 	if f.registersOnly() {
 		return p
 	}
-	p.controlled(s, f.kube.timeout)
+	p.controlled(s, f.kube.limits.LongestTimeout())
 	if state := f.kube.leaseOf(f.node()); state != nil {
 		p.electing(state)
 	}

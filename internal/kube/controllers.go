@@ -22,9 +22,10 @@ import (
 func (c *Controllers) build(
 	ctx context.Context, env *cluster.Env, info driverInfo, roles []Role,
 ) ([]controller, error) {
-	t := c.options.Tuning
+	t, limits, shared := c.options.Tuning, c.options.Limits, env
 	var made []controller
 	for _, role := range roles {
+		env := shared.With(limits.of(role))
 		switch role {
 		case rights.Provision:
 			provisioning, err := c.buildProvision(ctx, env, info, roles)
@@ -39,14 +40,16 @@ func (c *Controllers) build(
 		case rights.Resize:
 			made = append(made, resize.New(env, resize.Options{
 				Attachments: info.attaches(), IgnoreInUse: !t.HandleInUse, NoModify: !info.controller.Modify,
-				ExtraModifyMetadata: t.ExtraModifyMetadata, Together: c.options.MergesChanges,
+				ExtraModifyMetadata: t.ExtraModifyMetadata, Together: c.options.MergesChanges, ModifyTimeout: limits.ModifyTimeout,
 			}))
 		case rights.Snapshot:
 			made = append(made, snapshot.New(env, snapshot.Options{Naming: t.SnapshotNames, ExtraMetadata: t.ExtraMetadata}))
 		case rights.GroupSnapshot:
 			made = append(made, groupsnapshot.New(env, groupsnapshot.Options{Naming: t.GroupNames, ExtraMetadata: t.ExtraMetadata}))
 		case rights.Health:
-			made = append(made, health.New(env, health.Options{Interval: t.HealthInterval}))
+			made = append(made, health.New(env, health.Options{
+				Interval: t.HealthInterval, Parallel: limits.HealthMonitor.Workers,
+			}))
 		}
 	}
 	return made, nil
@@ -65,7 +68,7 @@ func (c *Controllers) buildProvision(
 		VolumeNamePrefix: t.VolumeNamePrefix, VolumeNameUUIDLength: t.VolumeNameUUIDLength, DefaultFSType: t.DefaultFSType,
 		ExtraCreateMetadata: t.ExtraMetadata, PublishReadOnly: t.PublishReadOnly, AllowVolumeModeChange: !t.KeepVolumeMode,
 		Snapshots: info.controller.Snapshots, Attachments: info.attaches(),
-		ImmediateOnNodes: t.ImmediateOnNodes, Topology: tracker,
+		ImmediateOnNodes: t.ImmediateOnNodes, Topology: tracker, SourceWorkers: c.options.Limits.SourceWorkers,
 	}
 	if slices.Contains(roles, rights.Attach) && info.attaches() {
 		o.AttachFinalizer = claim.AttacherFinalizer(info.name)
@@ -84,7 +87,9 @@ func (c *Controllers) buildProvision(
 			return nil, err
 		}
 	}
-	room := capacity.New(env, tracker, capacity.Options{Immediate: t.CapacityForImmediate, Poll: t.CapacityPoll, Owner: owner})
+	room := capacity.New(env, tracker, capacity.Options{
+		Immediate: t.CapacityForImmediate, Poll: t.CapacityPoll, Workers: c.options.Limits.CapacityWorkers, Owner: owner,
+	})
 	o.Observer = room
 	return []controller{provision.New(env, o), room}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
@@ -41,8 +42,10 @@ func attaching() *csidriver.Driver {
 func options(c *apiserver.Cluster, change ...func(*Options)) Options {
 	env := c.NewEnv()
 	o := Options{
-		Clients: env.Clients, CSI: env.CSI, Namespace: apiserver.Namespace, Workers: 4, Timeout: testTimeout,
-		Retry: work.Retry{Start: time.Millisecond, Max: 10 * time.Millisecond}, Logger: env.Logger, Registerer: prometheus.NewRegistry(),
+		Clients: env.Clients, CSI: env.CSI, Namespace: apiserver.Namespace,
+		Limits: Limits{All: cluster.Limits{
+			Workers: 4, Timeout: testTimeout, Retry: work.Retry{Start: time.Millisecond, Max: 10 * time.Millisecond},
+		}}, Logger: env.Logger, Registerer: prometheus.NewRegistry(),
 		// Long enough that a slow machine does not lose the lease.
 		Lease: lease.Options{Identity: "me", Duration: 2 * testTimeout, RenewDeadline: testTimeout, RetryPeriod: 50 * time.Millisecond},
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
-	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 // clusterNamespaces is the prefix of the namespaces of Kubernetes itself.
@@ -49,12 +48,10 @@ type Options struct {
 	// Wanted are the roles to run, if the driver supports them; nil means all.
 	Wanted []Role
 	// Lease configures the leader election; unused on a node.
-	Lease   lease.Options
-	Elect   bool
-	Tuning  Tuning
-	Workers int // per queue; 0 means work.DefaultWorkers
-	Retry   work.Retry
-	Timeout time.Duration // of one call to the driver; 0 means cluster.DefaultTimeout
+	Lease  lease.Options
+	Elect  bool
+	Tuning Tuning
+	Limits Limits
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -195,7 +192,7 @@ func (c *Controllers) newEnv(info driverInfo) (*cluster.Env, func(), error) {
 	return &cluster.Env{
 		Driver: info.name, Clients: o.Clients, Set: cluster.NewSet(o.Clients, info.name, o.Namespace, o.Logger),
 		CSI: o.CSI, DriverNode: info.nodeID, Recorder: recorder, Scope: info.scope, Namespace: o.Namespace, Intents: o.Intents,
-		Retry: o.Retry, Workers: o.Workers, Timeout: o.Timeout,
+		Limits: o.Limits.All,
 		Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
 	}, stop, nil
 }

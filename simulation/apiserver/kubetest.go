@@ -133,8 +133,8 @@ func (c *Cluster) NewEnv() *cluster.Env {
 	env := &cluster.Env{
 		Driver: c.Driver.Name, Clients: clients, Set: cluster.NewSet(clients, c.Driver.Name, Namespace, logger),
 		CSI:      c.connect(c.Driver.Intercept, logger),
-		Recorder: c.events, Namespace: Namespace, Intents: Intents, Timeout: timeout, Workers: 10,
-		Retry:  work.Retry{Start: 5 * time.Millisecond, Max: 50 * time.Millisecond},
+		Recorder: c.events, Namespace: Namespace, Intents: Intents,
+		Limits: cluster.Limits{Timeout: timeout, Workers: 10, Retry: work.Retry{Start: 5 * time.Millisecond, Max: 50 * time.Millisecond}},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	}
 	c.processes.Store(env, process)

@@ -39,7 +39,7 @@ func TestReference_hasNoValuesThatAreGone(t *testing.T) {
 
 func TestReference_namesEveryFlagOfTheControllers(t *testing.T) {
 	text := page(t, "kubernetes.md") + page(t, "driver.md") + page(t, "run.md")
-	for flag := range flagsIn(t, "cli/kubernetes.go", "kube/tuning.go", "kube/lease/flags.go") {
+	for flag := range flagsIn(t, "cli/kubernetes.go", "kube/tuning.go", "kube/limits.go", "kube/lease/flags.go") {
 		if !strings.Contains(text, "`--"+flag+"`") {
 			t.Errorf("docs/reference/kubernetes.md lacks --%s", flag)
 		}

@@ -4,11 +4,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -44,16 +44,56 @@ type Env struct {
 	// Namespace is where the process's own objects live, and Intents that of its
 	// intents, whose ConfigMaps it may change.
 	Namespace, Intents string
-	Retry              work.Retry
-	Workers            int           // per queue; 0 means work.DefaultWorkers
-	Timeout            time.Duration // of one call of the driver; 0 means DefaultTimeout
+	Limits
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Failpoints *failpoint.Set
 
+	queues *queues // of all environments that With returned
+}
+
+// Limits are how much a controller does at once, and how long a call of the driver may
+// take. Zero values mean the defaults.
+type Limits struct {
+	Workers int // of each queue (work.Options)
+	Retry   work.Retry
+	Timeout time.Duration // of one call of the driver; 0 means DefaultTimeout
+}
+
+// Or returns the limits, with those of others in place of zero values.
+func (l Limits) Or(others Limits) Limits {
+	return Limits{
+		Workers: cmp.Or(l.Workers, others.Workers),
+		Retry:   work.Retry{Start: cmp.Or(l.Retry.Start, others.Retry.Start), Max: cmp.Or(l.Retry.Max, others.Retry.Max)},
+		Timeout: cmp.Or(l.Timeout, others.Timeout),
+	}
+}
+
+// queues are the queues of a process, by name.
+type queues struct {
 	mu     sync.Mutex
-	queues map[string]*work.Queue
+	byName map[string]*work.Queue
+}
+
+func (q *queues) all() map[string]*work.Queue {
+	if q == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return maps.Clone(q.byName)
+}
+
+// With returns the environment of a controller with limits of its own; zero values mean
+// those of e. Call it, like Queue and Track, while the controllers are made.
+func (e *Env) With(limits Limits) *Env {
+	if e.queues == nil {
+		e.queues = &queues{}
+	}
+	own := *e
+	own.Limits = limits.Or(e.Limits)
+	return &own
 }
 
 // Queue makes a queue with the process's number of workers, pauses, log and metrics. flow
@@ -68,21 +108,21 @@ func (e *Env) Queue(name string, flow func(key string) work.Flow) *work.Queue {
 
 // Track makes a queue that was not made by Queue one of the environment's.
 func (e *Env) Track(name string, queue *work.Queue) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.queues == nil {
-		e.queues = map[string]*work.Queue{}
+		e.queues = &queues{}
 	}
-	e.queues[name] = queue
+	e.queues.mu.Lock()
+	defer e.queues.mu.Unlock()
+	if e.queues.byName == nil {
+		e.queues.byName = map[string]*work.Queue{}
+	}
+	e.queues.byName[name] = queue
 }
 
 // Hurry works at once on everything that waits after a failure of this kind,
 // in all queues: the cause of its failures has ended.
 func (e *Env) Hurry(over func(error) bool) {
-	e.mu.Lock()
-	queues := slices.Collect(maps.Values(e.queues))
-	e.mu.Unlock()
-	for _, queue := range queues {
+	for _, queue := range e.queues.all() {
 		queue.Hurry(over)
 	}
 }
@@ -90,9 +130,7 @@ func (e *Env) Hurry(over func(error) bool) {
 // Stuck names the queue that has been stuck for the longest time (work.Queue.Stuck), and
 // that time; 0 if no queue is stuck.
 func (e *Env) Stuck() (queue string, since time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for name, q := range e.queues {
+	for name, q := range e.queues.all() {
 		if stuck := q.Stuck(); stuck > since {
 			queue, since = name, stuck
 		}
@@ -102,11 +140,15 @@ func (e *Env) Stuck() (queue string, since time.Duration) {
 
 // Call bounds a call of the driver.
 func (e *Env) Call(ctx context.Context) (context.Context, context.CancelFunc) {
-	timeout := e.Timeout
-	if timeout <= 0 {
-		timeout = DefaultTimeout
+	return context.WithTimeout(ctx, e.CallTimeout())
+}
+
+// CallTimeout is how long a call of the driver may take.
+func (e *Env) CallTimeout() time.Duration {
+	if e.Timeout <= 0 {
+		return DefaultTimeout
 	}
-	return context.WithTimeout(ctx, timeout)
+	return e.Timeout
 }
 
 // Secret reads a secret's values, again for each call: they are for one call, and

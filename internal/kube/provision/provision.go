@@ -81,6 +81,9 @@ type Options struct {
 	// BaseDelay, 2 s if zero, is how long each node waits for the one before it to select
 	// itself for a claim with immediate binding.
 	BaseDelay time.Duration
+	// SourceWorkers, that of the other queues if zero, is how many sources of copies have
+	// their finalizers removed at once.
+	SourceWorkers int
 	// ForgetAfter, intent.DefaultFlushAfter if zero, is how long the intent of a volume
 	// with a PersistentVolume may wait to be removed together with others.
 	ForgetAfter time.Duration
@@ -142,7 +145,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	c.claimQueue = env.Queue("claims", c.claimFlow)
 	c.volumeQueue = env.Queue("volumes", c.volumeFlow)
-	c.sourceQueue = env.Queue("sources", sourceFlow)
+	c.sourceQueue = env.With(cluster.Limits{Workers: o.SourceWorkers}).Queue("sources", sourceFlow)
 	c.claims.Use(cluster.ClaimByUID(), cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByAttributesClass())
 	c.volumes.Use(cluster.VolumeByHandle())
 	if o.Attachments {

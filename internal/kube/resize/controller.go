@@ -46,6 +46,8 @@ type Options struct {
 	// ExtraModifyMetadata adds the names of claim and volume to the mutable
 	// parameters (external-resizer's --extra-modify-metadata).
 	ExtraModifyMetadata bool
+	// ModifyTimeout bounds ControllerModifyVolume; 0 means the timeout of other calls.
+	ModifyTimeout time.Duration
 	// InfeasiblePause replaces lifecycle.InfeasiblePause.
 	InfeasiblePause time.Duration
 }
@@ -73,6 +75,9 @@ type Controller struct {
 func New(env *cluster.Env, o Options) *Controller {
 	if o.InfeasiblePause <= 0 {
 		o.InfeasiblePause = lifecycle.InfeasiblePause
+	}
+	if o.ModifyTimeout <= 0 {
+		o.ModifyTimeout = env.CallTimeout()
 	}
 	c := &Controller{
 		env: env, options: o, claims: env.Set.Claims(), volumes: env.Set.Volumes(),

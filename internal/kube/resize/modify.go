@@ -108,7 +108,7 @@ func (c *Controller) callAndRecord(
 }
 
 func (c *Controller) callModify(ctx context.Context, request *csi.ControllerModifyVolumeRequest) error {
-	ctx, cancel := c.env.Call(ctx)
+	ctx, cancel := context.WithTimeout(ctx, c.options.ModifyTimeout)
 	defer cancel()
 	return c.env.CSI.ControllerModifyVolume(ctx, request)
 }

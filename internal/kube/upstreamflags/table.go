@@ -66,7 +66,9 @@ func entries() []entry {
 func renamed() []entry {
 	return []entry{
 		{flags: []string{"http-endpoint"}, target: "metrics-address"},
-		{flags: []string{"workers"}, target: "worker-threads"},
+		{flags: []string{"workers"}, target: "resizer-worker-threads", prefixes: []string{resizer}},
+		{flags: []string{"resize-timeout"}, target: "resizer-timeout", prefixes: []string{resizer}},
+		{flags: []string{"modify-timeout"}, target: "resizer-modify-timeout"},
 		{flags: []string{"plugin-registration-path"}, target: "registration-dir", prefixes: []string{registrar}},
 		{flags: []string{"list-volumes-interval"}, target: "monitor-interval", prefixes: []string{monitor}},
 		{flags: []string{"health-port"}, target: "driver-health-address", convert: port, prefixes: []string{probe}},
@@ -83,7 +85,8 @@ func ofOneController() []entry {
 	}
 	add(provisioner, true, "strict-topology", "immediate-topology", "enable-capacity", "capacity-for-immediate-binding",
 		"node-deployment", "node-deployment-immediate-binding", "controller-publish-readonly", "prevent-volume-mode-conversion")
-	add(provisioner, false, "volume-name-prefix", "volume-name-uuid-length", "capacity-poll-interval", "capacity-ownerref-level")
+	add(provisioner, false, "volume-name-prefix", "volume-name-uuid-length", "capacity-poll-interval", "capacity-ownerref-level",
+		"capacity-threads", "cloning-protection-threads")
 	add(attacher, false, "reconcile-sync", "max-entries")
 	add(resizer, true, "extra-modify-metadata", "handle-volume-inuse-error")
 	add(snapshotter, false, "snapshot-name-prefix", "snapshot-name-uuid-length", "groupsnapshot-name-prefix", "groupsnapshot-name-uuid-length")
@@ -97,20 +100,10 @@ func ofOneController() []entry {
 // that Holdfast has once.
 func ofSeveralControllers() []entry {
 	const once = "all controllers share one setting; use the flag without the controller's name"
-	all := []entry{
-		{flags: []string{"resize-timeout", "modify-timeout"}, prefixes: []string{resizer}, why: "all calls of the driver share one bound; use --timeout"},
-		{flags: []string{resizer + "-workers"}, why: once},
+	return []entry{
 		{flags: []string{provisioner + "-default-fstype", attacher + "-default-fstype"}, why: once},
 		{flags: []string{provisioner + "-extra-create-metadata", snapshotter + "-extra-create-metadata"}, why: once, boolean: true},
 	}
-	for _, controller := range []string{provisioner, attacher, resizer, snapshotter, monitor} {
-		var flags []string
-		for _, flag := range []string{"timeout", "worker-threads", "retry-interval-start", "retry-interval-max"} {
-			flags = append(flags, controller+"-"+flag)
-		}
-		all = append(all, entry{flags: flags, why: once})
-	}
-	return all
 }
 
 // ignored returns the flags without a meaning in Holdfast.
@@ -128,7 +121,6 @@ func ignored() []entry {
 		{flags: []string{"enable-pprof"}, boolean: true, silent: []string{"false"}, why: "profiles are not served", prefixes: []string{provisioner}},
 		{flags: []string{"resync"}, why: noResync, prefixes: []string{attacher, monitor}},
 		{flags: []string{"resync-period"}, why: noResync, prefixes: []string{resizer, snapshotter}},
-		{flags: []string{"cloning-protection-threads", "capacity-threads"}, why: "see --worker-threads", prefixes: []string{provisioner}},
 		{flags: []string{"snapshot-orphan-sweep-interval"}, why: "finalizers of sources follow from the restores in progress, not from sweeps", prefixes: []string{provisioner}},
 		{flags: []string{"node-deployment-base-delay", "node-deployment-max-delay"}, why: "the delay of each node follows from the claim", prefixes: []string{provisioner}},
 		{flags: []string{"max-grpc-log-length"}, why: "requests and answers of the driver are not logged", prefixes: []string{attacher}},

@@ -30,7 +30,11 @@ func command() (*pflag.FlagSet, *Set) {
 func TestBind_setsHoldfastsFlag(t *testing.T) {
 	cases := []struct{ given, flag, want string }{
 		{"--http-endpoint=:8080", "metrics-address", ":8080"},
-		{"--workers=20", "worker-threads", "20"},
+		{"--workers=20", "resizer-worker-threads", "20"},
+		{"--resizer-workers=20", "resizer-worker-threads", "20"},
+		{"--resize-timeout=30s", "resizer-timeout", "30s"},
+		{"--modify-timeout=40s", "resizer-modify-timeout", "40s"},
+		{"--provisioner-capacity-threads=3", "capacity-threads", "3"},
 		{"--plugin-registration-path=/registration", "registration-dir", "/registration"},
 		{"--health-port=9808", "driver-health-address", ":9808"},
 		{"--v=5", "log-level", "debug"},
@@ -68,13 +72,13 @@ func TestDoubled_spellsLongFlagsOnly(t *testing.T) {
 func TestBind_ignoresWithAReason(t *testing.T) {
 	flags, set := command()
 	err := flags.Parse([]string{
-		"--kube-api-qps=50", "--kube-api-qps=50", "--feature-gates=Topology=true", "--feature-gates=Other=true", "--attacher-timeout=60s",
+		"--kube-api-qps=50", "--kube-api-qps=50", "--feature-gates=Topology=true", "--feature-gates=Other=true", "--attacher-default-fstype=xfs",
 		"--metrics-path=/metrics", "--automaxprocs", "--enable-pprof", "--resync-period=10m", "--stderrthreshold=INFO",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"--kube-api-qps=50 ", "--feature-gates=Other=true ", "--attacher-timeout=60s ", "--enable-pprof=true ", "--resync-period=10m ", "--stderrthreshold=INFO "}
+	want := []string{"--kube-api-qps=50 ", "--feature-gates=Other=true ", "--attacher-default-fstype=xfs ", "--enable-pprof=true ", "--resync-period=10m ", "--stderrthreshold=INFO "}
 	got := set.Warnings()
 	if len(got) != len(want) {
 		t.Fatalf("the warnings are %q", got)
@@ -125,7 +129,7 @@ func TestEntries_coverTheSidecars(t *testing.T) {
 	own := strings.Fields(`kubeconfig csi-address leader-election leader-election-namespace leader-election-lease-duration
 		leader-election-renew-deadline leader-election-retry-period leader-election-labels metrics-address
 		volume-name-prefix volume-name-uuid-length retry-interval-start retry-interval-max worker-threads timeout strict-topology
-		immediate-topology extra-create-metadata default-fstype enable-capacity capacity-for-immediate-binding capacity-poll-interval
+		cloning-protection-threads capacity-threads immediate-topology extra-create-metadata default-fstype enable-capacity capacity-for-immediate-binding capacity-poll-interval
 		capacity-ownerref-level node-deployment node-deployment-immediate-binding controller-publish-readonly
 		prevent-volume-mode-conversion max-entries reconcile-sync extra-modify-metadata handle-volume-inuse-error
 		snapshot-name-prefix snapshot-name-uuid-length groupsnapshot-name-prefix groupsnapshot-name-uuid-length

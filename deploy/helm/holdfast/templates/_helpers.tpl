@@ -137,6 +137,13 @@ app.kubernetes.io/component: {{ .component }}
 {{- with $c.retryIntervalMax }}
 - --retry-interval-max={{ . }}
 {{- end }}
+{{- range $controller, $limits := $c.limits }}
+{{- range $name, $value := $limits }}
+{{- with $value }}
+- --{{ kebabcase $controller }}-{{ kebabcase $name }}={{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- define "holdfast.localArgs" -}}
