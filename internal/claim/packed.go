@@ -15,15 +15,18 @@ import (
 
 // PackedTopology is a TopologyRequirement in little space: each topology is written
 // once, each key once for all topologies that have the same keys, and a list as runs
-// of topologies that follow each other. A large one is compressed. The requirement of
-// 2,000 nodes, 280 KB in protobuf's JSON, takes some 10 KB.
+// of topologies that follow each other. Many topologies are compressed, and can be stored
+// apart from the lists (Split): the requirements of a cluster's claims differ in the
+// order alone.
 type PackedTopology struct {
 	Plain *packed `json:"plain,omitempty"`
-	Gzip  []byte  `json:"gzip,omitempty"` // the JSON of packed
+	// Gzip is the compressed JSON of Plain's topologies; without Plain, as earlier
+	// versions wrote it, of all of packed.
+	Gzip []byte `json:"gzip,omitempty"`
 }
 
 type packed struct {
-	Topologies []packedTopologies `json:"places"`
+	Topologies []packedTopologies `json:"places,omitempty"`
 	Requisite  [][2]int           `json:"requisite,omitempty"` // first topology and how many
 	Preferred  [][2]int           `json:"preferred,omitempty"`
 }
@@ -35,7 +38,7 @@ type packedTopologies struct {
 }
 
 const (
-	plainBytes    = 4 << 10 // longer texts are compressed
+	plainBytes    = 512     // longer texts of topologies are compressed
 	unpackedBytes = 8 << 20 // larger than any request: a driver accepts 4 MiB
 )
 
@@ -49,14 +52,13 @@ func PackTopology(requirement *csi.TopologyRequirement) (*PackedTopology, error)
 		p.add(NewTerm(topology.GetSegments()))
 	}
 	p.number()
-	plain := &packed{
-		Topologies: p.topologies, Requisite: p.runs(requirement.GetRequisite()), Preferred: p.runs(requirement.GetPreferred()),
-	}
-	text, err := json.Marshal(plain)
+	plain := &packed{Requisite: p.runs(requirement.GetRequisite()), Preferred: p.runs(requirement.GetPreferred())}
+	text, err := json.Marshal(p.topologies)
 	if err != nil {
 		return nil, fmt.Errorf("pack a topology: %w", err)
 	}
 	if len(text) <= plainBytes {
+		plain.Topologies = p.topologies
 		return &PackedTopology{Plain: plain}, nil
 	}
 	var small bytes.Buffer
@@ -67,7 +69,24 @@ func PackTopology(requirement *csi.TopologyRequirement) (*PackedTopology, error)
 	if err := writer.Close(); err != nil {
 		return nil, fmt.Errorf("pack a topology: %w", err)
 	}
-	return &PackedTopology{Gzip: small.Bytes()}, nil
+	return &PackedTopology{Plain: plain, Gzip: small.Bytes()}, nil
+}
+
+// Split returns the lists of a requirement and its topologies, which others may have too.
+// The topologies are nil if they are few.
+func (p *PackedTopology) Split() (lists *PackedTopology, topologies []byte) {
+	if p == nil || p.Plain == nil || p.Gzip == nil {
+		return p, nil
+	}
+	return &PackedTopology{Plain: p.Plain}, p.Gzip
+}
+
+// Join is the inverse of Split.
+func (p *PackedTopology) Join(topologies []byte) *PackedTopology {
+	if p == nil {
+		return nil
+	}
+	return &PackedTopology{Plain: p.Plain, Gzip: topologies}
 }
 
 // packer numbers distinct topologies, those of one set of keys after the other.
@@ -137,12 +156,9 @@ func (p *PackedTopology) Requirement() (*csi.TopologyRequirement, error) {
 	if p == nil {
 		return nil, nil
 	}
-	plain := p.Plain
-	if plain == nil {
-		var err error
-		if plain, err = p.unzip(); err != nil {
-			return nil, fmt.Errorf("unpack a topology: %w", err)
-		}
+	plain, err := p.unpack()
+	if err != nil {
+		return nil, fmt.Errorf("unpack a topology: %w", err)
 	}
 	var all []*csi.Topology
 	for _, set := range plain.Topologies {
@@ -173,23 +189,34 @@ func zip(keys, values []string) func(yield func(string, string) bool) {
 	}
 }
 
-func (p *PackedTopology) unzip() (*packed, error) {
+func (p *PackedTopology) unpack() (*packed, error) {
+	switch {
+	case p.Plain == nil:
+		plain := &packed{}
+		return plain, p.unzip(plain)
+	case p.Gzip == nil:
+		return p.Plain, nil
+	}
+	plain := *p.Plain
+	return &plain, p.unzip(&plain.Topologies)
+}
+
+func (p *PackedTopology) unzip(into any) error {
 	if len(p.Gzip) == 0 {
-		return nil, errors.New("it is empty")
+		return errors.New("it is empty")
 	}
 	reader, err := gzip.NewReader(bytes.NewReader(p.Gzip))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	text, err := io.ReadAll(io.LimitReader(reader, unpackedBytes+1))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(text) > unpackedBytes {
-		return nil, fmt.Errorf("it has more than %d bytes", unpackedBytes)
+		return fmt.Errorf("it has more than %d bytes", unpackedBytes)
 	}
-	plain := &packed{}
-	return plain, json.Unmarshal(text, plain)
+	return json.Unmarshal(text, into)
 }
 
 func unrun(all []*csi.Topology, runs [][2]int) (list []*csi.Topology, err error) {

@@ -4,14 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
@@ -19,13 +14,15 @@ import (
 const (
 	writeTimeout = 15 * time.Second // of one group commit, conflicts included
 	lastTimeout  = 3 * time.Second  // for the last commit, when the process ends
-	conflicts    = 5                // tries of one write
-	failurePause = time.Second      // after a write that failed
+	conflicts    = 5                // tries of one commit
+	failurePause = time.Second      // after a commit that failed
+	parallel     = 8                // objects that are written at the same time
 )
 
 // Run writes pending changes until ctx ends, and then a last time unless ctx's cause is
 // ErrAbandoned. It returns nil.
 func (s *Store[T]) Run(ctx context.Context) error {
+	defer close(s.ended)
 	for {
 		if !s.await(ctx) {
 			if errors.Is(context.Cause(ctx), ErrAbandoned) {
@@ -33,12 +30,12 @@ func (s *Store[T]) Run(ctx context.Context) error {
 			}
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 			defer cancel()
-			_ = s.commit(last) // each change's waiter has the error
+			_ = s.commit(last, true) // each change's waiter has the error
 			return nil
 		}
 		started := time.Now()
 		pause := s.options.Spacing
-		if err := s.commit(ctx); err != nil {
+		if err := s.commit(ctx, false); err != nil {
 			s.options.Logger.Warn("intents not written", "driver", s.options.Driver, "error", err)
 			pause = failurePause
 		}
@@ -66,226 +63,164 @@ func (s *Store[T]) await(ctx context.Context) bool {
 	return work.Sleep(ctx, s.options.Window)
 }
 
-// commit writes everything that is pending, each object once.
-func (s *Store[T]) commit(ctx context.Context) error {
+// commit writes everything that is pending, and removes what no longer counts: all of it
+// if it is the last commit, else what has waited long enough.
+func (s *Store[T]) commit(ctx context.Context, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	var (
-		writing sync.WaitGroup
-		mu      sync.Mutex
-		failed  []error
-	)
-	s.refresh(ctx)
-	for target, changes := range s.plan() {
-		writing.Go(func() {
-			if err := s.write(ctx, target, changes); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = append(failed, err)
-			}
-		})
+	readers := s.take()
+	err := s.apply(ctx, last)
+	for _, done := range readers {
+		done <- err
 	}
-	writing.Wait()
-	s.tidy()
-	return errors.Join(failed...)
-}
-
-// refresh reads again the objects of writes whose outcome is unknown: such a write may
-// have left a copy of an intent, which must not outlive a change of the intent. An
-// object that cannot be read now is read before the next write.
-func (s *Store[T]) refresh(ctx context.Context) {
-	s.mu.Lock()
-	shards := slices.Clone(s.shards)
-	s.mu.Unlock()
-	for _, one := range shards {
-		if !one.stale {
-			continue
-		}
-		if err := s.reread(ctx, one, nil); err != nil {
-			s.options.Logger.Warn("a ConfigMap of intents cannot be read", "configmap", one.name, "error", err)
-		}
-	}
-}
-
-// plan assigns the pending changes to objects: to all that have the key already, else
-// to the first with room.
-func (s *Store[T]) plan() map[*shard]map[string]*change[T] {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	planned := map[*shard]map[string]*change[T]{}
-	added := map[*shard]int{}
-	for key, c := range s.pending {
-		targets := s.holders(key)
-		switch {
-		case len(targets) == 0 && c.text == "":
-			c.finish(nil) // no object ever had it
-		case len(targets) == 0:
-			size := len(key) + len(c.text)
-			target := s.room(size, added)
-			added[target] += size
-			targets = []*shard{target}
-		}
-		c.unwritten = len(targets)
-		for _, target := range targets {
-			if planned[target] == nil {
-				planned[target] = map[string]*change[T]{}
-			}
-			planned[target][key] = c
-		}
-	}
-	s.pending = map[string]*change[T]{}
-	return planned
-}
-
-// holders returns the objects with a key: one, unless the outcome of a write was
-// unknown and the intent was then written to another object.
-func (s *Store[T]) holders(key string) []*shard {
-	var found []*shard
-	for _, candidate := range s.shards {
-		if candidate.holds(key) {
-			found = append(found, candidate)
-		}
-	}
-	return found
-}
-
-func (s *Store[T]) room(size int, added map[*shard]int) *shard {
-	used := map[string]bool{}
-	for _, candidate := range s.shards {
-		if !s.options.isOwn(candidate) {
-			continue
-		}
-		if candidate.bytes()+added[candidate]+size <= s.options.ShardBytes {
-			return candidate
-		}
-		used[candidate.name] = true
-	}
-	number := 0
-	name := func() string { return Prefix(s.options.Driver, s.options.Node) + strconv.Itoa(number) }
-	for used[name()] {
-		number++
-	}
-	fresh := &shard{name: name(), node: s.options.Node}
-	s.shards = append(s.shards, fresh)
-	return fresh
-}
-
-// write writes the changes to one object, and retries after a conflict.
-func (s *Store[T]) write(ctx context.Context, target *shard, changes map[string]*change[T]) error {
-	var err error
-	for range conflicts {
-		if target.stale {
-			if err = s.reread(ctx, target, changes); err != nil {
-				break
-			}
-		}
-		if err = s.send(ctx, target, changes); err == nil {
-			return nil
-		}
-		target.stale = true // after any error: the write may have been done
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
-			break
-		}
-	}
-	err = fmt.Errorf("ConfigMap %s: %w", target.name, err)
-	s.giveBack(changes, err)
+	s.giveBack(err)
 	return err
 }
 
-// apply returns a shard's object with the changes.
-func (s *Store[T]) apply(target *shard, changes map[string]*change[T]) *corev1.ConfigMap {
+// take makes the pending changes those of this commit. It returns the callers that wait
+// until all objects were read again.
+func (s *Store[T]) take() (readers []chan error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := s.options.newObject(target)
-	if target.object != nil {
-		next = target.object.DeepCopy()
+	if readers, s.readers = s.readers, nil; len(readers) > 0 {
+		s.behind = true
 	}
-	if next.Data == nil {
-		next.Data = map[string]string{}
-	}
-	for key, c := range changes {
-		if c.text == "" {
-			delete(next.Data, key)
-		} else {
-			next.Data[key] = c.text
+	for key, c := range s.pending {
+		_, dead := s.dead[key]
+		if c.remove || c.fresh && !dead {
+			s.dead[key] = c.at
+			s.reconsider(key)
 		}
-	}
-	return next
-}
-
-func (s *Store[T]) send(ctx context.Context, target *shard, changes map[string]*change[T]) error {
-	next := s.apply(target, changes)
-	var err error
-	switch {
-	case len(next.Data) == 0 && target.object == nil:
-		next = nil
-	case len(next.Data) == 0: // an empty object is deleted
-		version, uid := next.ResourceVersion, next.UID
-		err = s.options.ConfigMaps.Delete(ctx, next.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-		})
-		next = nil
-	case target.object == nil:
-		next, err = s.options.ConfigMaps.Create(ctx, next, metav1.CreateOptions{})
-	default:
-		next, err = s.options.ConfigMaps.Update(ctx, next, metav1.UpdateOptions{})
-	}
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	target.object = next
-	for key, c := range changes {
-		if c.unwritten--; c.unwritten > 0 {
+		if c.remove {
+			if c.done != nil {
+				s.waiting[key] = append(s.waiting[key], c.done)
+			}
 			continue
 		}
-		// A change that was requested meanwhile counts, and is written next. It was
-		// prepared without this one.
-		later := s.pending[key]
-		switch {
-		case later != nil && later.text == "":
-		case c.text == "":
-			delete(s.intents, key)
-		default:
-			s.intents[key] = c.intent
-			if later != nil && !later.after {
-				s.absorb(later, c.intent)
+		c.fresh, c.id = c.fresh || dead, s.newID()
+		s.writing[key] = c
+	}
+	clear(s.pending)
+	return readers
+}
+
+// newID returns an ID that is greater than all that this process has seen.
+func (s *Store[T]) newID() string {
+	s.clock = max(s.clock+1, time.Now().UnixMilli())
+	return fmt.Sprintf("%013d-%s", s.clock, s.writer[:6])
+}
+
+// apply writes until nothing remains to be written.
+func (s *Store[T]) apply(ctx context.Context, last bool) error {
+	for tries := 0; ; {
+		err := s.catchUp(ctx)
+		if err == nil {
+			writes := s.plan(last)
+			if len(writes) == 0 {
+				return nil
 			}
+			err = s.perform(ctx, writes)
 		}
-		c.finish(nil)
+		if err == nil {
+			continue
+		}
+		if tries++; !conflicting(err) || tries == conflicts {
+			return err
+		}
 	}
-	return nil
 }
 
-// giveBack returns err to the callers of changes that could not be written. A removal
-// is retried with the next write, also one that a new intent was to replace. An intent
-// is not retried: its caller knows from the error that it is not durable.
-func (s *Store[T]) giveBack(changes map[string]*change[T], err error) {
+// catchUp reads all objects again if another process may have written to them.
+func (s *Store[T]) catchUp(ctx context.Context) error {
+	s.mu.Lock()
+	behind := s.behind
+	s.mu.Unlock()
+	if !behind {
+		return nil
+	}
+	return s.own(ctx, false)
+}
+
+// conflicting reports whether an error says that the object is not the one that was read.
+func conflicting(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}
+
+// plan returns the next writes, none of which depends on another: first objects whose last
+// write had an unknown outcome, then new objects, shared parts, what refers to them, and
+// removals. It finishes changes that are written.
+func (s *Store[T]) plan(last bool) []*write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again := false
-	for key, c := range changes {
+	p := planner[T]{Store: s, writes: map[*slot]*write{}}
+	for key, c := range s.writing {
+		p.change(key, c)
+	}
+	if p.resolve() {
+		return p.all()
+	}
+	if len(p.parts) > 0 { // their users follow
+		clear(p.writes)
+		p.placeParts()
+	} else {
+		p.placeEntries()
+	}
+	if created := p.created(); len(created) > 0 {
+		return created
+	}
+	if len(p.writes) == 0 {
+		p.sweep(last)
+	}
+	return p.all()
+}
+
+// finish completes a change that is durable. The caller holds the lock.
+func (s *Store[T]) finish(key string, c *change[T]) {
+	delete(s.writing, key)
+	if c.fresh {
+		delete(s.dead, key)
+		s.reconsider(key)
+	}
+	// A change that was requested meanwhile counts, and is written next. It was
+	// prepared without this one.
+	later := s.pending[key]
+	if later == nil || !later.remove {
+		s.intents[key] = c.intent
+		s.absorb(later, c.intent)
+	}
+	c.finish(nil)
+}
+
+// giveBack returns err to the callers whose changes were not written. A removal is
+// retried, also one that a new intent was to replace. An intent is not retried: its
+// caller knows from the error that it may not be durable.
+func (s *Store[T]) giveBack(err error) {
+	var changed []string
+	s.mu.Lock()
+	defer func() {
+		s.mu.Unlock()
+		for _, key := range changed {
+			s.options.Changed(key)
+		}
+		if len(s.unused) > 0 || s.behind {
+			signal(s.due)
+		}
+	}()
+	if err == nil {
+		return
+	}
+	for key, c := range s.writing {
 		c.finish(err)
-		if (c.text == "" || c.after) && s.pending[key] == nil {
-			s.pending[key] = &change[T]{}
-			again = true
+		delete(s.writing, key)
+		s.reconsider(key)
+		if s.evaluate(key) {
+			changed = append(changed, key)
 		}
 	}
-	if again {
-		signal(s.due)
-	}
-}
-
-// tidy removes shards whose objects do not exist.
-func (s *Store[T]) tidy() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept := s.shards[:0]
-	for _, candidate := range s.shards {
-		if candidate.object != nil || candidate.stale {
-			kept = append(kept, candidate)
+	for key, callers := range s.waiting {
+		for _, done := range callers {
+			done <- err
 		}
+		delete(s.waiting, key)
 	}
-	s.shards = kept
 }

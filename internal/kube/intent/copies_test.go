@@ -27,7 +27,7 @@ func (s *server) texts(key string) (texts []string) {
 	defer s.mu.Unlock()
 	for _, object := range s.objects {
 		if text, found := object.Data[key]; found {
-			texts = append(texts, text)
+			texts = append(texts, string(newRecord(&slot{}, key, text).Intent))
 		}
 	}
 	return texts
@@ -78,7 +78,7 @@ func TestLoad_ofTwoCopies(t *testing.T) {
 		api.mu.Lock()
 		for name, object := range api.objects {
 			if strings.HasSuffix(name, number) {
-				object.Data["a"] = `{"Text":"saved"}`
+				object.Data["a"] = entry("1-x", "saved")
 			}
 		}
 		api.mu.Unlock()
@@ -96,7 +96,7 @@ func TestLoad_withoutMerge_prefersTheOwnCopy(t *testing.T) {
 	api := newServer()
 	openPlain := func(api *server, node string) *Store[note] {
 		options := Options{ConfigMaps: api, Driver: "d.example", Node: node, Window: time.Millisecond, Spacing: time.Millisecond}
-		return start(t, New[note](options, nil, nil))
+		return start(t, New(options, Kind[note]{}))
 	}
 	for node, text := range map[string]string{"n": "of node n", "": "own"} {
 		separate := newServer() // neither store loads the other's intent
@@ -120,8 +120,8 @@ func TestRemove_afterAWriteOfUnknownOutcome(t *testing.T) {
 	failing.Store(true)
 	api.mu.Lock()
 	api.lose = true
-	api.fail = func(string) error {
-		if failing.Load() {
+	api.fail = func(verb string) error {
+		if failing.Load() && verb == "update" {
 			return errors.New("the connection broke")
 		}
 		return nil

@@ -2,11 +2,12 @@ package intent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,92 +16,291 @@ import (
 // Load takes over the intents of an earlier process. Call it before Run. An intent
 // that cannot be read is logged and kept: its volume may exist.
 func (s *Store[T]) Load(ctx context.Context) error {
-	shards, others, err := s.takeOver(ctx)
-	if err != nil {
+	s.mu.Lock()
+	s.view = newView()
+	clear(s.intents)
+	clear(s.taken)
+	clear(s.foreign)
+	clear(s.unused)
+	s.mu.Unlock()
+	if err := s.own(ctx, true); err != nil {
 		return fmt.Errorf("read the intents of driver %s: %w", s.options.Driver, err)
 	}
-	// This store's own objects come last: they are newer than an earlier deployment's.
-	foreign := slices.DeleteFunc(slices.Clone(shards), func(one *shard) bool { return one.node == s.options.Node })
-	shards = append(foreign, slices.DeleteFunc(shards, func(one *shard) bool { return one.node != s.options.Node })...)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shards, s.foreign = shards, others
-	clear(s.intents)
-	for _, one := range shards {
-		for key := range one.object.Data {
-			intent, ok := s.decode(one, key)
-			if !ok {
-				continue
-			}
-			if earlier, found := s.intents[key]; found {
-				intent = s.merge(earlier, intent)
-			}
-			s.intents[key] = intent
-		}
-	}
+	signal(s.due) // an earlier process may have left what no longer counts
 	return nil
 }
 
-// takeOver lists the objects and updates each to a new version. The API server then
-// rejects a write of the earlier process that is still under way: it could remove an
-// intent that this process has begun to act on. foreign has the keys of the intents
-// that other processes complete, and their objects.
-func (s *Store[T]) takeOver(ctx context.Context) (taken []*shard, foreign map[string]string, err error) {
-	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: s.options.selector()})
-	if err != nil {
-		return nil, nil, err
+// own reads all objects and marks those of this process's store, until it finds them as
+// it marked them. From then on each write of another process conflicts: it could remove
+// an intent that this process has begun to act on, or change one without its knowledge.
+// load says that this process is to take over from earlier ones.
+func (s *Store[T]) own(ctx context.Context, load bool) error {
+	for range conflicts {
+		list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: s.options.selector()})
+		if err != nil {
+			return err
+		}
+		s.learn(list.Items, load)
+		unmarked := s.unmarked()
+		if len(unmarked) == 0 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.behind = false
+			return nil
+		}
+		var group errgroup.Group
+		group.SetLimit(parallel)
+		for _, t := range unmarked {
+			group.Go(func() error { return s.sign(ctx, t) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
 	}
-	foreign = map[string]string{}
-	for i := range list.Items {
-		object := &list.Items[i]
-		found, ok := s.options.shardOf(object)
-		if !ok {
-			if object.Annotations[driverAnnotation] == s.options.Driver {
+	return errors.New("each write conflicts with another: does another process act for the same driver")
+}
+
+// unmarked returns the slots that this process has to mark: those of its store that
+// another one has written, and each other one once, since several nodes mark those.
+func (s *Store[T]) unmarked() (found []*slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.view.slots {
+		own := t.node == s.options.Node
+		if own && !s.marked(t.object) || !own && (t.stale || !t.signed) {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// sign writes this process's mark to a slot. A conflict is no error: the objects are read
+// again.
+func (s *Store[T]) sign(ctx context.Context, t *slot) error {
+	s.mu.Lock()
+	next := t.object.DeepCopy()
+	s.mark(next)
+	s.mu.Unlock()
+	signed, err := s.options.ConfigMaps.Update(ctx, next, metav1.UpdateOptions{})
+	if conflicting(err) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if apierrors.IsForbidden(err) && t.node != s.options.Node {
+		// The node works without it; Unserved reports its intents.
+		s.options.Logger.Warn("a ConfigMap of intents of an earlier deployment is not taken over", "configmap", t.name, "error", err)
+		s.refuse(t)
+		return nil
+	}
+	if err != nil {
+		t.stale = true
+		return fmt.Errorf("take ConfigMap %s over: %w", t.name, err)
+	}
+	t.stale, t.signed = false, true
+	s.hold(t, signed)
+	return nil
+}
+
+// refuse leaves the intents of a slot to others. The caller holds the lock.
+func (s *Store[T]) refuse(t *slot) {
+	for _, r := range t.all {
+		if !r.change && s.taken[r.key] {
+			delete(s.taken, r.key)
+			delete(s.intents, r.key)
+			s.foreign[r.key] = t.name
+		}
+	}
+	s.hold(t, nil)
+}
+
+// learn makes a list of all objects what this process knows, and merges what others have
+// changed into its intents and its own changes.
+func (s *Store[T]) learn(items []corev1.ConfigMap, load bool) {
+	var changed []string
+	defer func() { // after s.mu is unlocked
+		for _, key := range changed {
+			s.options.Changed(key)
+		}
+	}()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys, replaced := map[string]bool{}, map[string][]string{}
+	for _, r := range s.replace(items, load) {
+		keys[r.key] = true
+		if r.slot.all[r.entry] != r && !r.change {
+			replaced[r.key] = append(replaced[r.key], r.ID)
+		}
+	}
+	for key := range keys {
+		if s.renewed(key, replaced[key]) {
+			delete(s.intents, key)
+		}
+		if s.evaluate(key) && !load {
+			changed = append(changed, key)
+		}
+		s.reconsider(key)
+	}
+}
+
+// replace makes a list of all objects the view, and returns the records that were added or
+// removed.
+func (s *Store[T]) replace(items []corev1.ConfigMap, load bool) (touched []*record) {
+	listed := map[string]bool{}
+	for t, object := range s.relevant(items, load) {
+		listed[t.name] = true
+		if version(t.object) != object.ResourceVersion {
+			t.stale = false // a write that is still under way would conflict
+			// Then not all that refers to its parts is known.
+			t.shared = t.shared || !load && t.node != s.options.Node
+		}
+		touched = append(touched, s.hold(t, object)...)
+		if s.removable(t) && len(t.all) == 0 {
+			s.noteUnused(t, time.Now())
+		}
+	}
+	for name, t := range s.view.slots {
+		if !listed[name] {
+			touched = append(touched, s.hold(t, nil)...)
+		}
+	}
+	return touched
+}
+
+// renewed reports whether another process has removed an intent of the key, and put
+// another one.
+func (s *Store[T]) renewed(key string, replaced []string) bool {
+	stored := s.view.intents(key, s.options.Node)
+	return len(stored) > 0 && slices.ContainsFunc(replaced, func(id string) bool {
+		return !slices.ContainsFunc(stored, func(r *record) bool { return r.ID == id })
+	})
+}
+
+// relevant returns the objects whose intents this process completes, with their slots: all
+// of its store, and those of other stores that have to do with intents that Load took
+// over.
+func (s *Store[T]) relevant(items []corev1.ConfigMap, load bool) map[*slot]*corev1.ConfigMap {
+	found, others := map[*slot]*corev1.ConfigMap{}, newView()
+	for i := range items {
+		object := &items[i]
+		t, ok := s.options.slotOf(object)
+		switch {
+		case !ok:
+			if load && object.Annotations[driverAnnotation] == s.options.Driver {
 				s.options.Logger.Warn("a ConfigMap of intents is ignored: its name is not that of the store it names",
 					"configmap", object.Name)
 			}
-			continue
-		}
-		own, others := s.divide(found)
-		for _, key := range others {
-			foreign[key] = found.name
-		}
-		if !s.ownsAll(found) && len(own) == 0 {
-			continue
-		}
-		found.object, err = s.sign(ctx, object)
-		if apierrors.IsForbidden(err) && !s.options.isOwn(found) {
-			// The node works without it; Unserved reports its intents.
-			s.options.Logger.Warn("a ConfigMap of intents of an earlier deployment is not taken over",
-				"configmap", found.name, "error", err)
-			for _, key := range own {
-				foreign[key] = found.name
-			}
-			continue
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("take ConfigMap %s over: %w", list.Items[i].Name, err)
-		}
-		if found.object != nil {
-			taken = append(taken, found)
+		case t.node == s.options.Node:
+			found[s.known(t)] = object
+		default:
+			others.put(t, object)
 		}
 	}
-	return taken, foreign, nil
+	if load {
+		s.divide(others)
+	}
+	for name, t := range others.slots {
+		_, known := s.view.slots[name]
+		if s.concerns(others, t) || s.options.Node == "" && (load || known) {
+			found[s.known(t)] = t.object
+		}
+	}
+	return found
 }
 
-// divide returns the keys of the intents in an object that this process completes, and
-// of those that it leaves to others. A node does not write to a central process's
-// object without intents for this node: all nodes see that object, and each would
-// write to it.
-func (s *Store[T]) divide(one *shard) (own, others []string) {
-	for key := range one.object.Data {
-		if _, ok := s.decode(one, key); ok {
-			own = append(own, key)
-		} else if !s.ownsAll(one) {
-			others = append(others, key)
+// known returns the slot of the same name that this process knows, or the slot itself.
+func (s *Store[T]) known(t *slot) *slot {
+	if earlier := s.view.slots[t.name]; earlier != nil {
+		return earlier
+	}
+	return &slot{name: t.name, node: t.node, shard: t.shard}
+}
+
+// divide notes which intents of other stores this process completes, and which it leaves
+// to others.
+func (s *Store[T]) divide(others *view) {
+	for key := range others.records {
+		if s.options.Node == "" {
+			s.taken[key] = true
+			continue
+		}
+		if _, known := s.foreign[key]; known {
+			continue
+		}
+		for _, base := range others.intents(key, s.options.Node) {
+			intent, err := s.decode(others, base)
+			if err != nil {
+				s.logDamaged(base, err)
+			}
+			if err == nil && s.kind.NodeOf(intent) == s.options.Node {
+				s.taken[key] = true
+			} else if !s.taken[key] {
+				s.foreign[key] = base.slot.name
+			}
 		}
 	}
-	return own, others
+}
+
+// concerns reports whether a slot of another store has a record of an intent that this
+// process completes, or a part of one. A node does not write to other objects of central
+// processes: all nodes see those, and each would write to them.
+func (s *Store[T]) concerns(others *view, t *slot) bool {
+	for _, r := range t.all {
+		if s.taken[r.key] {
+			return true
+		}
+	}
+	for name := range parts(t.object) {
+		for key := range s.taken {
+			if slices.ContainsFunc(others.records[key], func(r *record) bool { return r.part() == part{t.node, name} }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *Store[T]) logDamaged(r *record, err error) {
+	s.options.Logger.Error("an intent cannot be read and is kept; its volume may exist",
+		"configmap", r.slot.name, "key", r.key, "error", err)
+}
+
+// evaluate makes what is stored of a key the intent of the key, and merges it into this
+// process's own changes. It reports whether the intent may differ now: a removed intent
+// stays removed, also if a new one is to replace it. The caller holds the lock.
+func (s *Store[T]) evaluate(key string) bool {
+	if !s.holds(key) {
+		_, known := s.intents[key]
+		if s.writing[key] != nil || s.pending[key] != nil && !s.pending[key].remove {
+			return false
+		}
+		delete(s.intents, key)
+		return known
+	}
+	base := s.view.intents(key, s.options.Node)[0]
+	if base.slot.node != s.options.Node && !s.taken[key] {
+		return false
+	}
+	stored, err := s.read(s.view, key)
+	if err != nil {
+		s.logDamaged(base, err)
+		return false
+	}
+	writing, pending := s.writing[key], s.pending[key]
+	s.absorb(writing, stored)
+	s.absorb(pending, stored)
+	_, dead := s.dead[key]
+	for _, c := range []*change[T]{writing, pending} {
+		dead = dead || c != nil && (c.remove || c.fresh)
+	}
+	if dead {
+		return false
+	}
+	if known, found := s.intents[key]; found {
+		stored = s.kind.Merge(stored, known)
+	}
+	s.intents[key] = stored
+	return true
 }
 
 // Foreign reports whether an earlier deployment wrote an intent of the key that
@@ -128,156 +328,66 @@ func (s *Store[T]) Foreign(ctx context.Context, key string) (bool, error) {
 	return false, nil
 }
 
-// ownsAll reports whether all intents in an object are this process's to complete.
-func (s *Store[T]) ownsAll(one *shard) bool {
-	return s.options.Node == "" || one.node == s.options.Node
-}
-
-// sign writes this process's mark to an object; nil if the object no longer exists.
-func (s *Store[T]) sign(ctx context.Context, object *corev1.ConfigMap) (*corev1.ConfigMap, error) {
-	var err error
-	for range conflicts {
-		if object.Annotations == nil {
-			object.Annotations = map[string]string{}
-		}
-		object.Annotations[writerAnnotation] = s.writer
-		var signed *corev1.ConfigMap
-		if signed, err = s.options.ConfigMaps.Update(ctx, object, metav1.UpdateOptions{}); err == nil {
-			return signed, nil
-		}
-		if apierrors.IsConflict(err) {
-			object, err = s.options.ConfigMaps.Get(ctx, object.Name, metav1.GetOptions{})
-		}
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return nil, errors.New("each write conflicts with another: does another process act for the same driver")
-}
-
 // Reread returns an intent as the API server has it: another process may have changed
 // it, or an administrator who has handled its volume may have removed it.
-func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
-	s.mu.Lock()
-	var names []string
-	for _, target := range s.holders(key) {
-		names = append(names, target.name)
+func (s *Store[T]) Reread(ctx context.Context, key string) (intent T, found bool, err error) {
+	current, err := s.current(ctx, key)
+	if err == nil && !current {
+		err = s.refresh(ctx)
 	}
-	s.mu.Unlock()
-	intent, found := s.Get(key)
-	if len(names) == 0 {
-		return intent, found, nil
-	}
-	var current T
-	stored := false
-	for _, name := range names {
-		live, err := s.options.ConfigMaps.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return intent, found, fmt.Errorf("read the intents of driver %s: %w", s.options.Driver, err)
-		}
-		text, ok := live.Data[key]
-		if !ok {
-			continue
-		}
-		var copied T
-		if err := json.Unmarshal([]byte(text), &copied); err != nil {
-			return intent, found, fmt.Errorf("entry %s of ConfigMap %s of intents is damaged: %w", key, name, err)
-		}
-		if stored {
-			copied = s.merge(current, copied)
-		}
-		current, stored = copied, true
-	}
-	if stored {
-		if !found {
-			return intent, false, nil
-		}
-		return current, true, nil
-	}
-	s.Remove(key) // from memory; every object lacks it
-	var none T
-	return none, false, nil
-}
-
-// reread updates a shard and its intents in memory from the API server. It merges
-// intents that another process has changed, also into this process's own changes.
-func (s *Store[T]) reread(ctx context.Context, target *shard, changes map[string]*change[T]) error {
-	live, err := s.options.ConfigMaps.Get(ctx, target.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		live, err = nil, nil
-	}
-	if err != nil {
-		return err
-	}
-	var changed []string
-	defer func() { // after s.mu is unlocked
-		for _, key := range changed {
-			s.options.Changed(key)
-		}
-	}()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	earlier := target.object
-	target.object, target.stale = live, false
-	for key := range data(earlier) {
-		if _, found := data(live)[key]; !found && changes[key] == nil && s.pending[key] == nil {
-			delete(s.intents, key)
-			changed = append(changed, key)
-		}
+	intent, found = s.intents[key]
+	if err == nil && found && s.holds(key) {
+		_, err = s.read(s.view, key)
 	}
-	for key, text := range data(live) {
-		if before, found := data(earlier)[key]; found && before == text {
-			continue
-		}
-		if stored, ok := s.decode(target, key); ok && s.learn(key, stored, changes[key], s.pending[key]) {
-			changed = append(changed, key)
-		}
+	if err != nil {
+		err = fmt.Errorf("read the intents of driver %s: %w", s.options.Driver, err)
 	}
-	return nil
+	return intent, found, err
 }
 
-// learn merges an intent that another process has stored into memory and into this
-// process's own changes of the key, and reports whether it did so in memory: a removed
-// intent stays removed, also if a new one is to replace it. The next Put merges with memory,
-// also after a change that fails. The caller holds the lock.
-func (s *Store[T]) learn(key string, stored T, own ...*change[T]) bool {
-	removed := false
-	for _, c := range own {
-		if c != nil {
-			s.absorb(c, stored)
-			removed = removed || c.text == "" || c.after
+// current reports whether no other process has written to a key since this process read
+// it. A process that takes over this store's log marks all its objects, as this one did;
+// others need not.
+func (s *Store[T]) current(ctx context.Context, key string) (bool, error) {
+	s.mu.Lock()
+	known, owned := map[string]string{}, !s.behind
+	for _, r := range s.view.intents(key, s.options.Node) {
+		known[r.slot.name] = version(r.slot.object)
+		owned = owned && s.options.logs(r.slot)
+	}
+	s.mu.Unlock()
+	if !owned {
+		return false, nil
+	}
+	for name, version := range known {
+		live, err := s.options.ConfigMaps.Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return false, nil
+		case err != nil:
+			return false, err
+		case live.ResourceVersion != version:
+			return false, nil
 		}
 	}
-	if removed {
-		return false
-	}
-	if known, found := s.intents[key]; found {
-		stored = s.merge(stored, known)
-	}
-	s.intents[key] = stored
-	return true
+	return true, nil
 }
 
-func data(object *corev1.ConfigMap) map[string]string {
-	if object == nil {
-		return nil
+// refresh has Run read all objects again.
+func (s *Store[T]) refresh(ctx context.Context) error {
+	done := make(chan error, 1)
+	s.mu.Lock()
+	s.readers = append(s.readers, done)
+	s.mu.Unlock()
+	signal(s.urgent)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ended:
+		return errors.New("the process ends")
 	}
-	return object.Data
-}
-
-// decode reads an intent of an object; ok is false for one that is damaged, or
-// that another process completes.
-func (s *Store[T]) decode(one *shard, key string) (intent T, ok bool) {
-	if err := json.Unmarshal([]byte(one.object.Data[key]), &intent); err != nil {
-		s.options.Logger.Error("an intent cannot be read and is kept; its volume may exist",
-			"configmap", one.name, "key", key, "error", err)
-		return intent, false
-	}
-	return intent, s.ownsAll(one) || s.nodeOf(intent) == s.options.Node
 }

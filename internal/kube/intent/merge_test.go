@@ -3,9 +3,13 @@ package intent
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // names is an intent that several processes add to.
@@ -14,9 +18,9 @@ type names []string
 func openNames(t *testing.T, api *server) *Store[names] {
 	t.Helper()
 	options := Options{ConfigMaps: api, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond}
-	return start(t, New(options, nil, func(stored, next names) names {
+	return start(t, New(options, Kind[names]{Merge: func(stored, next names) names {
 		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(stored, next))))
-	}))
+	}}))
 }
 
 // add puts an intent and compares what Put returns.
@@ -123,21 +127,23 @@ func TestPut_thatFailsAfterItReadAnotherProcessesIntent(t *testing.T) {
 	}
 }
 
-// holdSecondUpdate holds the second of the next updates until release is closed, and then
-// lets it fail or not.
+// holdSecondUpdate holds the second of the next updates that write the name 3 until release
+// is closed, and then lets it fail or not. The first one conflicts.
 func (s *server) holdSecondUpdate(fail bool) (arrived, release chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	arrived, release = make(chan struct{}), make(chan struct{})
 	updates := 0
-	s.fail = func(verb string) error {
-		if verb != "update" {
+	s.before = func(object *corev1.ConfigMap) error {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(object.Data)), func(text string) bool { return strings.Contains(text, `"3"`) }) {
 			return nil
 		}
-		switch updates++; {
-		case updates == 1:
-			s.arrived, s.release = arrived, release
-		case updates == 2 && fail:
+		if updates++; updates != 2 {
+			return nil
+		}
+		close(arrived)
+		<-release
+		if fail {
 			return errors.New("no leader")
 		}
 		return nil

@@ -1,27 +1,38 @@
 // Package intent stores intents: descriptions of the objects that a process is about to
-// create, written before the creation, so that they survive a crash. Intents are entries of ConfigMaps in the
-// process's own namespace. One ConfigMap holds many intents, and one write carries the
-// changes of many callers (group commit), so that a burst of intents costs few writes.
+// create, written before the creation, so that they survive a crash.
+//
+// A Store is a log in ConfigMaps of the process's own namespace. One write carries the
+// changes of many callers (group commit) and contains each intent once: a new intent
+// whole, a later change as the fields that differ, and large parts that many intents
+// share once for all of them. The write goes to a slot: a new ConfigMap, or an earlier one
+// whose records no longer count, which the same write removes. So a commit is one small
+// write, and removals cost none as long as others follow.
 //
 // A Store belongs to one driver and, if every node has its own controllers, to one
 // node. It also takes over the intents of earlier stores of the driver that no process
 // serves any more. A central process takes over all of them, since a controller that
 // ran on a node may not start again. A node takes over those intents of a central process
-// that are for this node. Two processes that both consider themselves the owner (one
-// noticed late that it lost the lease) cannot undo each other's intents: every write
-// requires the version of the object that was read, and after a conflict the Store
-// reads the object again and merges both versions of an intent.
+// that are for this node.
+//
+// A record is removed only when no older record of its key remains: after a crash between
+// two writes, no earlier state of an intent counts again. Two processes that both
+// consider themselves the owner (one noticed late that it lost the lease) cannot undo each
+// other's intents. A process that takes over writes its mark to every object, and every
+// write requires the version of the object that was read. An object is created empty, so
+// that a creation which arrives late has no effect either. After a conflict the Store
+// reads all objects again, marks them again and merges both versions of an intent.
 //
 // The Store does not interpret intents, and deletes one only when its caller asks.
 package intent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,9 +50,20 @@ const (
 	DefaultSpacing = 50 * time.Millisecond
 	// DefaultFlushAfter is how long removals wait for a write that is due anyway.
 	DefaultFlushAfter = 10 * time.Second
-	// DefaultShardBytes bounds one object. The API server accepts 1 MiB; a smaller
-	// object is cheaper to write again.
-	DefaultShardBytes = 256 << 10
+	// DefaultSlotBytes bounds the intents in one object. The API server accepts 1 MiB; a
+	// smaller object is cheaper to write again.
+	DefaultSlotBytes = 256 << 10
+)
+
+const (
+	// partBytes bounds a shared part, which has an object of its own.
+	partBytes = 1_000_000
+	// partGrace is how many times FlushAfter a shared part stays without an intent:
+	// the next intent often has the same one.
+	partGrace = 6
+	// carriedBytes is how much a write of new records may repeat: as much as another
+	// object would cost, with its labels and its deletion.
+	carriedBytes = 1 << 10
 )
 
 // ErrAbandoned is a cause for cancelling Run's context: another process acts on the
@@ -74,68 +96,88 @@ type Options struct {
 	Changed func(key string)
 
 	Window, Spacing, FlushAfter time.Duration
-	ShardBytes                  int
+	SlotBytes                   int
 	Logger                      *slog.Logger
+}
+
+// Kind is what a Store needs to know about its intents. Each function may be nil.
+type Kind[T any] struct {
+	// NodeOf returns the node that completes an intent of a former central process; ""
+	// for none, as without a NodeOf.
+	NodeOf func(T) string
+	// Merge combines two versions of an intent: a stored one, which another process may
+	// have written, and the one that is to replace it. It also combines copies of an
+	// intent, the newer one as next. A version that contains the other one must be the
+	// result. Without a Merge it is next.
+	Merge func(stored, next T) T
+	// Split returns an intent without the part that it shares with others, and that
+	// part; nil for none. Join is its inverse. Equal parts are stored once.
+	Split func(T) (rest T, part []byte)
+	Join  func(rest T, part []byte) T
 }
 
 // Store stores intents. Call Load once, then Run; from then on it is safe for
 // concurrent use.
 type Store[T any] struct {
 	options Options
-	nodeOf  func(T) string // the node that an intent of a central process is for
-	merge   func(stored, next T) T
-	writer  string // this process's mark on the objects that it takes over
+	kind    Kind[T]
+	writer  string // this process's mark on the objects that it writes
 
 	mu      sync.Mutex
 	intents map[string]T          // the intents that are durable and not removed
-	pending map[string]*change[T] // the changes that are not written yet
-	shards  []*shard
-	foreign map[string]string // keys of intents that other processes complete, and their objects
-	due     chan struct{}     // has room for one signal: a change is pending
-	urgent  chan struct{}     // the same, and a caller waits for the write
+	pending map[string]*change[T] // the changes that no commit has taken yet
+	writing map[string]*change[T] // the changes of the commit that is under way
+	view    *view
+	dead    map[string]time.Time    // removed intents that are stored, with the time of their removal
+	waiting map[string][]chan error // the callers of RemoveNow
+	readers []chan error            // the callers that wait until all objects were read again
+	unused  map[*slot]time.Time     // slots with records that no longer count, and since when
+	taken   map[string]bool         // keys of intents of other stores that this node completes
+	foreign map[string]string       // keys of intents that other processes complete, and their objects
+	behind  bool                    // objects must be read before the next write
+	clock   int64                   // of the last ID
+	marks   int                     // how many objects this process has written
+	due     chan struct{}           // has room for one signal: a change is pending
+	urgent  chan struct{}           // the same, and a caller waits for the write
+	ended   chan struct{}           // closed when Run returns
 }
 
 // change is a pending change of one key.
 type change[T any] struct {
 	intent T
-	text   string // the intent as JSON; "" to remove it
+	body   body
+	remove bool
+	id     string    // of its record
+	at     time.Time // of the request
 	done   chan error
-	// unwritten is how many objects still lack the change: more than one if the outcome
-	// of an earlier write is unknown. At 0 the change is durable.
-	unwritten int
-	// after says that the change replaced a removal that was not written: if the
-	// change fails, the removal is due again.
-	after bool
+	// fresh says that the intent replaces a removed one that may still be stored.
+	fresh bool
 }
 
-// New makes an empty Store. nodeOf returns the node that completes an intent of a
-// former central process, "" for none; a nil nodeOf always returns "".
-//
-// merge combines two versions of an intent: a stored one, which another process may have
-// written, and the one that is to replace it. It also combines the copies of an intent
-// that a write of unknown outcome may leave in two objects, the newer one as next. A nil
-// merge returns next.
-func New[T any](o Options, nodeOf func(T) string, merge func(stored, next T) T) *Store[T] {
+// New makes an empty Store.
+func New[T any](o Options, kind Kind[T]) *Store[T] {
 	setDefault(&o.Window, DefaultWindow)
 	setDefault(&o.Spacing, DefaultSpacing)
 	setDefault(&o.FlushAfter, DefaultFlushAfter)
-	setDefault(&o.ShardBytes, DefaultShardBytes)
+	setDefault(&o.SlotBytes, DefaultSlotBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Changed == nil {
 		o.Changed = func(string) {}
 	}
-	if nodeOf == nil {
-		nodeOf = func(T) string { return "" }
+	if kind.NodeOf == nil {
+		kind.NodeOf = func(T) string { return "" }
 	}
-	if merge == nil {
-		merge = func(_, next T) T { return next }
+	if kind.Merge == nil {
+		kind.Merge = func(_, next T) T { return next }
 	}
 	return &Store[T]{
-		options: o, nodeOf: nodeOf, merge: merge, writer: string(uuid.NewUUID()),
-		intents: map[string]T{}, pending: map[string]*change[T]{}, foreign: map[string]string{},
-		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		options: o, kind: kind, writer: string(uuid.NewUUID()), view: newView(),
+		intents: map[string]T{}, pending: map[string]*change[T]{}, writing: map[string]*change[T]{},
+		dead: map[string]time.Time{}, waiting: map[string][]chan error{}, unused: map[*slot]time.Time{},
+		taken: map[string]bool{}, foreign: map[string]string{},
+		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 }
 
@@ -170,25 +212,14 @@ func (s *Store[T]) Len() int {
 // Put writes an intent and returns it as it is stored: merged with an earlier intent of
 // the same key, unless that was removed, and with one that another process has written
 // meanwhile. It returns when the intent is durable. After an error it may be durable
-// nevertheless: once the object is read again, Get returns it and Changed is called.
+// nevertheless: once the objects are read again, Get returns it and Changed is called.
 func (s *Store[T]) Put(ctx context.Context, key string, next T) (T, error) {
-	if earlier, found := s.Get(key); found {
-		next = s.merge(earlier, next)
-	}
-	text, err := json.Marshal(next)
+	c, err := s.request(key, next)
 	if err != nil {
-		return next, fmt.Errorf("intent %s: %w", key, err)
+		return next, err
 	}
-	if size := len(key) + len(text); size > s.options.ShardBytes {
-		return next, fmt.Errorf("intent %s has %d bytes; a ConfigMap of intents holds %d: %w",
-			key, size, s.options.ShardBytes, ErrTooLarge)
-	}
-	done := make(chan error, 1)
-	c := &change[T]{intent: next, text: string(text), done: done}
-	s.change(key, c)
-	signal(s.urgent)
 	select {
-	case err := <-done:
+	case err := <-c.done:
 		if err != nil {
 			return next, err
 		}
@@ -198,17 +229,39 @@ func (s *Store[T]) Put(ctx context.Context, key string, next T) (T, error) {
 	}
 }
 
-// Remove deletes an intent from memory at once and from the object with a later
+// request makes an intent a pending change.
+func (s *Store[T]) request(key string, next T) (*change[T], error) {
+	if strings.Contains(key, ".") {
+		return nil, fmt.Errorf("the key %q of an intent has a dot", key)
+	}
+	if earlier, found := s.Get(key); found {
+		next = s.kind.Merge(earlier, next)
+	}
+	b, err := s.encode(next)
+	if err != nil {
+		return nil, fmt.Errorf("intent %s: %w", key, err)
+	}
+	if size := len(key) + len(b.text); size > s.options.SlotBytes || len(b.bytes) > partBytes {
+		return nil, fmt.Errorf("intent %s has %d bytes and a shared part of %d; a ConfigMap of intents holds %d, or a part of %d: %w",
+			key, size, len(b.bytes), s.options.SlotBytes, partBytes, ErrTooLarge)
+	}
+	c := &change[T]{intent: next, body: b, at: time.Now(), done: make(chan error, 1)}
+	s.change(key, c)
+	signal(s.urgent)
+	return c, nil
+}
+
+// Remove deletes an intent from memory at once and from its objects with a later
 // write. After a crash before that write, Load finds it again.
 func (s *Store[T]) Remove(key string) {
-	s.change(key, &change[T]{})
+	s.change(key, &change[T]{remove: true, at: time.Now()})
 	signal(s.due)
 }
 
-// RemoveNow is Remove, but returns when the object lacks the intent.
+// RemoveNow is Remove, but returns when no object has the intent.
 func (s *Store[T]) RemoveNow(ctx context.Context, key string) error {
 	done := make(chan error, 1)
-	s.change(key, &change[T]{done: done})
+	s.change(key, &change[T]{remove: true, at: time.Now(), done: done})
 	signal(s.urgent)
 	select {
 	case err := <-done:
@@ -222,32 +275,37 @@ func (s *Store[T]) RemoveNow(ctx context.Context, key string) error {
 func (s *Store[T]) Stored(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pending[key] != nil || len(s.holders(key)) > 0
+	return s.pending[key] != nil || s.writing[key] != nil || s.holds(key)
+}
+
+// holds reports whether an intent of the key is stored. The caller holds the lock.
+func (s *Store[T]) holds(key string) bool {
+	return slices.ContainsFunc(s.view.records[key], func(r *record) bool { return !r.change })
 }
 
 // change replaces the pending change of the key, whose caller gets an error.
 func (s *Store[T]) change(key string, c *change[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.text == "" {
+	if c.remove {
 		delete(s.intents, key)
 	}
 	if earlier := s.pending[key]; earlier != nil {
 		earlier.finish(fmt.Errorf("intent %s was changed again before it was written", key))
-		c.after = earlier.text == "" || earlier.after
+		c.fresh = earlier.remove || earlier.fresh
 	}
 	s.pending[key] = c
 }
 
 // absorb merges an intent that is stored, by another process or by an earlier change, into
-// a change that is not written yet. A removal stays a removal. The caller holds the lock.
+// a change that is not written yet. The caller holds the lock.
 func (s *Store[T]) absorb(c *change[T], stored T) {
-	if c.text == "" {
+	if c == nil || c.remove || c.fresh {
 		return
 	}
-	merged := s.merge(stored, c.intent)
-	if text, err := json.Marshal(merged); err == nil { // as in Put
-		c.intent, c.text = merged, string(text)
+	merged := s.kind.Merge(stored, c.intent)
+	if b, err := s.encode(merged); err == nil { // as in Put
+		c.intent, c.body = merged, b
 	}
 }
 
@@ -257,7 +315,7 @@ func (c *change[T]) finish(err error) {
 	}
 	select {
 	case c.done <- err:
-	default: // writes to two objects can fail
+	default: // the caller has an answer
 	}
 }
 

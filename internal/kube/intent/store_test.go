@@ -31,8 +31,12 @@ type server struct {
 	fail    func(verb string) error // after the write was done, if it says so
 	lose    bool                    // the write is done although it fails
 	refuse  func(name string) error // updates of an object
-	arrived chan struct{}           // receives from each update that waits for release
+	// before is called for each update, without the lock.
+	before  func(object *corev1.ConfigMap) error
+	arrived chan struct{} // receives from each update that waits for release
 	release chan struct{}
+	// unfenced ignores the versions that writes require.
+	unfenced bool
 }
 
 func newServer() *server { return &server{objects: map[string]*corev1.ConfigMap{}} }
@@ -72,12 +76,17 @@ func (s *server) Update(ctx context.Context, object *corev1.ConfigMap, _ metav1.
 		return nil, ctx.Err()
 	}
 	s.mu.Lock()
-	arrived, release := s.arrived, s.release
+	arrived, release, before := s.arrived, s.release, s.before
 	s.arrived, s.release = nil, nil
 	s.mu.Unlock()
 	if arrived != nil { // in flight, even if the sender ends
 		close(arrived)
 		<-release
+	}
+	if before != nil {
+		if err := before(object); err != nil {
+			return nil, err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +100,7 @@ func (s *server) Update(ctx context.Context, object *corev1.ConfigMap, _ metav1.
 		return nil, err
 	case now == nil:
 		return nil, apierrors.NewNotFound(configMaps, object.Name)
-	case now.ResourceVersion != object.ResourceVersion:
+	case now.ResourceVersion != object.ResourceVersion && !s.unfenced:
 		return nil, apierrors.NewConflict(configMaps, object.Name, errors.New("changed"))
 	}
 	return s.stamp(object), err
@@ -104,7 +113,7 @@ func (s *server) Delete(_ context.Context, name string, options metav1.DeleteOpt
 	switch {
 	case now == nil:
 		return apierrors.NewNotFound(configMaps, name)
-	case now.ResourceVersion != *options.Preconditions.ResourceVersion:
+	case now.ResourceVersion != *options.Preconditions.ResourceVersion && !s.unfenced:
 		return apierrors.NewConflict(configMaps, name, errors.New("changed"))
 	}
 	s.writes++
@@ -151,27 +160,35 @@ func (s *server) edit(key, text string) {
 	}
 }
 
-// rename renames the one object.
-func (s *server) rename(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for earlier, object := range s.objects {
-		delete(s.objects, earlier)
-		object.Name = name
-		s.objects[name] = object
-	}
-}
-
-// keys are all keys in all objects.
+// keys are the keys of all intents in all objects.
 func (s *server) keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []string
 	for _, object := range s.objects {
-		keys = slices.AppendSeq(keys, maps.Keys(object.Data))
+		for entry := range object.Data {
+			if !strings.HasSuffix(entry, changeSuffix) {
+				keys = append(keys, entry)
+			}
+		}
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// addShard adds an object as releases before the log wrote it.
+func (s *server) addShard(name, node string, entries map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := Options{Driver: "d.example"}
+	object := o.newObject(&slot{name: name, node: node})
+	object.Data = entries
+	s.stamp(object)
+}
+
+// entry is the text of an entry with an intent.
+func entry(id, text string) string {
+	return marshal(envelope{ID: id, Intent: []byte(`{"Text":"` + text + `"}`)})
 }
 
 type note struct{ Text string }
@@ -190,7 +207,7 @@ func open(t *testing.T, s *server, change ...func(*Options)) *Store[note] {
 	for _, c := range change {
 		c(&options)
 	}
-	return start(t, New(options, func(n note) string { return n.Text }, merge))
+	return start(t, New(options, Kind[note]{NodeOf: func(n note) string { return n.Text }, Merge: merge}))
 }
 
 // start loads the intents, and runs the store until the test ends.
@@ -283,24 +300,26 @@ func TestPut_manyShareAWrite(t *testing.T) {
 	if store.Len() != 200 || len(api.keys()) != 200 || api.writes > most {
 		t.Errorf("%d intents took %d writes, %d are stored", store.Len(), api.writes, len(api.keys()))
 	}
-	before := api.writes
 	for i := range 200 {
 		store.Remove(fmt.Sprint("k", i))
 	}
-	put(t, store, "next", "x")
-	if got := api.keys(); !slices.Equal(got, []string{"next"}) || api.writes != before+1 {
-		t.Errorf("a write takes the removals along: %d writes, remaining %v", api.writes-before, got)
+	before, objects := api.writes, len(api.objects)
+	for i := range objects {
+		put(t, store, fmt.Sprint("next", i), strings.Repeat("x", carriedBytes))
+	}
+	if got := api.keys(); len(got) != objects || len(api.objects) != objects || api.writes != before+objects {
+		t.Errorf("each write takes removals along: %d writes, %d objects, remaining %v", api.writes-before, len(api.objects), got)
 	}
 }
 
 func TestPut_opensAnotherObjectWhenOneIsFull(t *testing.T) {
 	api := newServer()
-	store := open(t, api, func(o *Options) { o.ShardBytes = 200 })
+	store := open(t, api, func(o *Options) { o.SlotBytes = 200 })
 	for i := range 20 {
 		put(t, store, fmt.Sprint("k", i), strings.Repeat("x", 50))
 	}
 	for name, object := range api.objects {
-		if size := (&shard{object: object}).bytes(); size > 200 {
+		if size := bytesOf(object.Data); size > 200 {
 			t.Errorf("%s has %d bytes", name, size)
 		}
 	}
@@ -362,8 +381,8 @@ func TestPut_aLostAnswerIsFoundOut(t *testing.T) {
 	api := newServer()
 	api.lose = true
 	failing := true
-	api.fail = func(string) error {
-		if !failing {
+	api.fail = func(verb string) error {
+		if !failing || verb != "update" {
 			return nil
 		}
 		failing = false
@@ -423,7 +442,7 @@ func TestLoad_leavesADamagedRecordAlone(t *testing.T) {
 
 func TestRun_writesRemovalsBeforeItEnds(t *testing.T) {
 	api := newServer()
-	store := New[note](Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour}, nil, nil)
+	store := New(Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour}, Kind[note]{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = store.Run(ctx) }()
@@ -440,7 +459,7 @@ func TestRun_writesRemovalsBeforeItEnds(t *testing.T) {
 // with a removal in flight; the next one has begun to act on the intent.
 func TestLoad_outrunsAWriteOfTheProcessBefore(t *testing.T) {
 	api := newServer()
-	first := New[note](Options{ConfigMaps: api, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond}, nil, nil)
+	first := New(Options{ConfigMaps: api, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond}, Kind[note]{})
 	ctx, die := context.WithCancelCause(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = first.Run(ctx) }()
@@ -467,7 +486,7 @@ func TestLoad_outrunsAWriteOfTheProcessBefore(t *testing.T) {
 
 func TestRun_writesNothingMoreWhenAnotherProcessActs(t *testing.T) {
 	api := newServer()
-	store := New[note](Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour}, nil, nil)
+	store := New(Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour}, Kind[note]{})
 	ctx, lose := context.WithCancelCause(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = store.Run(ctx) }()
@@ -486,7 +505,7 @@ func TestLoad_saysWhenTheIntentsCannotBeTakenOver(t *testing.T) {
 	api.mu.Lock()
 	api.fail = func(string) error { return errors.New("the API server is away") }
 	api.mu.Unlock()
-	if err := New[note](Options{ConfigMaps: api, Driver: "d.example"}, nil, nil).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "is away") {
+	if err := New(Options{ConfigMaps: api, Driver: "d.example"}, Kind[note]{}).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "is away") {
 		t.Errorf("got %v", err)
 	}
 }

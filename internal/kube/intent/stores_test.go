@@ -122,7 +122,7 @@ func TestLoad_believesNoObjectThatAnotherNodeCouldHaveWritten(t *testing.T) {
 	for name, object := range api.objects {
 		forged := object.DeepCopy()
 		forged.Name = strings.Replace(name, "-n1-", "-n1-evil-", 1)
-		forged.Data = map[string]string{"forged": `{"Text":"x"}`}
+		forged.Data = map[string]string{"forged": entry("1-x", "x")}
 		api.objects[forged.Name] = forged
 	}
 	for _, node := range []string{"n1", "n1-evil", ""} {
@@ -208,28 +208,36 @@ func TestLoad_worksWithoutTheRightToForeignObjects(t *testing.T) {
 		t.Errorf("unserved: %v, %v", keys, err)
 	}
 	api.refuse = func(name string) error { return apierrors.NewForbidden(configMaps, name, errors.New("no right")) }
-	if err := New[note](own.options, nil, nil).Load(t.Context()); err == nil {
+	if err := New(own.options, Kind[note]{}).Load(t.Context()); err == nil {
 		t.Error("a store that may not write its own objects is loaded")
 	}
 }
 
-// TestLoad_takesOverObjectsOfTheEarlierNames: a version that named them by a hash of
-// driver and node was replaced by this one.
-func TestLoad_takesOverObjectsOfTheEarlierNames(t *testing.T) {
+// TestLoad_takesOverShards: the releases before the log wrote objects whose entries are
+// intents, the first ones under names with a hash of driver and node. They can still read
+// what this one changes in them.
+func TestLoad_takesOverShards(t *testing.T) {
 	for _, node := range []string{"", "n1"} {
-		api := newServer()
-		put(t, open(t, api, of(node)), "a", "1")
-		api.rename(earlierPrefix("d.example", node) + "0")
-		store := open(t, api, of(node))
-		if got := keysOf(store); !slices.Equal(got, []string{"a"}) {
-			t.Errorf("node %q: it knows of %v", node, got)
-		}
-		put(t, store, "b", "2")
-		if err := store.RemoveNow(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
-		if _, kept := api.objects[Prefix("d.example", node)+"0"]; !kept || len(api.objects) != 1 {
-			t.Errorf("node %q: %d objects", node, len(api.objects))
+		for _, name := range []string{earlierPrefix("d.example", node) + "0", Prefix("d.example", node) + "0", Prefix("d.example", node) + "2147483647"} {
+			api := newServer()
+			api.addShard(name, node, map[string]string{"a": `{"Text":"1"}`, "c": `{"Text":"3"}`})
+			store := open(t, api, of(node))
+			if got := keysOf(store); !slices.Equal(got, []string{"a", "c"}) {
+				t.Errorf("%s: it knows of %v", name, got)
+			}
+			put(t, store, "b", "2")
+			put(t, store, "a", "changed")
+			if got := api.objects[name].Data; !maps.Equal(got, map[string]string{"a": `{"Text":"changed"}`, "c": `{"Text":"3"}`}) {
+				t.Errorf("%s: after a change: %v", name, got)
+			}
+			for _, key := range []string{"a", "c"} {
+				if err := store.RemoveNow(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, kept := api.objects[store.options.slotName(0)]; !kept || len(api.objects) != 1 {
+				t.Errorf("%s: %d objects", name, len(api.objects))
+			}
 		}
 	}
 }

@@ -3,8 +3,8 @@ package intent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,14 +27,16 @@ func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool,
 	if err != nil {
 		return nil, fmt.Errorf("list the intents of driver %s: %w", s.options.Driver, err)
 	}
+	all := newView()
+	for i := range list.Items {
+		if one, ok := s.options.slotOf(&list.Items[i]); ok && !s.options.owns(one) {
+			all.put(one, &list.Items[i])
+		}
+	}
 	var waiting []Unserved[T]
 	answers := map[string]bool{"": false}
-	for i := range list.Items {
-		one, ok := s.options.shardOf(&list.Items[i])
-		if !ok || s.ownsAll(one) {
-			continue
-		}
-		for _, found := range s.intentsOf(one) {
+	for _, name := range slices.Sorted(maps.Keys(all.slots)) {
+		for _, found := range s.intentsOf(all, all.slots[name]) {
 			if found.Node == s.options.Node { // in an object of a central process
 				if !s.Stored(found.Key) { // else it is taken over, or its removal is due
 					waiting = append(waiting, found)
@@ -65,18 +67,21 @@ func askOnce(answers map[string]bool, node string, served func(node string) (boo
 	return answer, err
 }
 
-// intentsOf reads the intents of an object, sorted by key, with the node that
-// completes each: that of the object, or the intent's own in one of a central process.
-func (s *Store[T]) intentsOf(one *shard) (all []Unserved[T]) {
-	for key, text := range one.object.Data {
-		found := Unserved[T]{ConfigMap: one.name, Key: key, Node: one.node}
-		var intent T
-		if found.Err = json.Unmarshal([]byte(text), &intent); found.Err == nil {
-			found.Intent = intent
-			found.Node = cmp.Or(one.node, s.nodeOf(intent))
+// intentsOf reads the intents of a slot, sorted by key, with the node that completes
+// each: that of the slot, or the intent's own in one of a central process.
+func (s *Store[T]) intentsOf(all *view, one *slot) (found []Unserved[T]) {
+	for _, r := range one.all {
+		if r.change {
+			continue
 		}
-		all = append(all, found)
+		u := Unserved[T]{ConfigMap: one.name, Key: r.key, Node: one.node}
+		if intent, err := s.decode(all, r); err != nil {
+			u.Err = err
+		} else {
+			u.Intent, u.Node = intent, cmp.Or(one.node, s.kind.NodeOf(intent))
+		}
+		found = append(found, u)
 	}
-	slices.SortFunc(all, func(a, b Unserved[T]) int { return cmp.Compare(a.Key, b.Key) })
-	return all
+	slices.SortFunc(found, func(a, b Unserved[T]) int { return cmp.Compare(a.Key, b.Key) })
+	return found
 }

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -15,16 +16,17 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// editIntents changes the ConfigMap with intents as an administrator does.
+// editIntents changes the ConfigMaps with intents as an administrator does.
 func (w *world) editIntents(change func(map[string]string)) {
 	w.t.Helper()
+	client := w.Core.CoreV1().ConfigMaps(apiserver.Intents)
 	w.Eventually(func() error {
-		list, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
-		if err != nil || len(list.Items) != 1 {
-			return fmt.Errorf("%d objects with intents: %w", len(list.Items), err)
+		list, err := client.List(w.Context(), metav1.ListOptions{})
+		for i := range list.Items {
+			change(list.Items[i].Data)
+			_, failed := client.Update(w.Context(), &list.Items[i], metav1.UpdateOptions{})
+			err = errors.Join(err, failed)
 		}
-		change(list.Items[0].Data)
-		_, err = w.Core.CoreV1().ConfigMaps(apiserver.Intents).Update(w.Context(), &list.Items[0], metav1.UpdateOptions{})
 		return err
 	})
 }
@@ -74,6 +76,9 @@ func TestReplay_leavesADamagedRecordAlone(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, newClass())
 			w.crash("create/intent", func() { w.Add(newClaim("a")) })
+			if json.Valid([]byte(text)) {
+				text = fmt.Sprintf(`{"id":"1-x","intent":%s}`, text)
+			}
 			w.editIntents(func(intents map[string]string) { intents["uid-x"] = text })
 			w.run()
 			w.saved("pvc-uid-a")

@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -128,7 +129,7 @@ func released(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeRele
 // world is a cluster with a provisioner.
 type world struct {
 	*apiserver.Cluster
-	t *testing.T
+	t testing.TB
 
 	dead atomic.Pointer[atomic.Bool] // whether the process at work is dead
 
@@ -137,7 +138,7 @@ type world struct {
 	answers  []func(*csi.CreateVolumeRequest) error // one per call; nil succeeds
 }
 
-func newWorld(t *testing.T, objects ...runtime.Object) *world {
+func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	t.Helper()
 	driver := csidriver.New(driverName)
 	driver.Creation.Strict = true
@@ -218,16 +219,21 @@ func (w *world) claimNow(name string) *corev1.PersistentVolumeClaim {
 	return pvc
 }
 
-func (w *world) stored() int {
-	list, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
+// stored returns how many intents are stored.
+func (w *world) stored() int { return len(storedIntents(w.t, w.Cluster)) }
+
+// storedIntents reads all intents that are stored, as the process of another node sees
+// them.
+func storedIntents(t testing.TB, c *apiserver.Cluster) []intent.Unserved[volumeIntent] {
+	t.Helper()
+	observer := intent.New(intent.Options{
+		ConfigMaps: c.Core.CoreV1().ConfigMaps(apiserver.Intents), Driver: driverName, Node: "observer",
+	}, intent.Kind[volumeIntent]{Merge: merge, Split: split, Join: join})
+	found, err := observer.Unserved(c.Context(), func(string) (bool, error) { return false, nil })
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	n := 0
-	for _, object := range list.Items {
-		n += len(object.Data)
-	}
-	return n
+	return found
 }
 
 // event waits for an event that contains all the texts.

@@ -118,6 +118,20 @@ func merge(stored, next volumeIntent) volumeIntent {
 	return merged
 }
 
+// split returns an intent without the topologies of its request, which it shares with
+// the intents of other claims.
+func split(i volumeIntent) (volumeIntent, []byte) {
+	var topologies []byte
+	i.Topology, topologies = i.Topology.Split()
+	return i, topologies
+}
+
+// join is the inverse of split.
+func join(i volumeIntent, topologies []byte) volumeIntent {
+	i.Topology = i.Topology.Join(topologies)
+	return i
+}
+
 // nodeOf returns the node that completes an intent of a central process, as far as
 // this process can name it: the selected one, or its own; else "".
 func (c *Controller) nodeOf(intent volumeIntent) string {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
@@ -128,22 +129,11 @@ func created(q apiserver.Request) *corev1.PersistentVolume {
 
 // ended notes the intents that a process leaves marked.
 func (c *chaos) ended() {
-	for _, object := range c.intents() {
-		for uid, text := range object.Data {
-			if !strings.Contains(text, `"unsaved":true`) {
-				c.unclear.Store(types.UID(uid), true)
-			}
+	for _, stored := range storedIntents(c.t, c.Cluster) {
+		if stored.Err == nil && !stored.Intent.Unsaved {
+			c.unclear.Store(types.UID(stored.Key), true)
 		}
 	}
-}
-
-// intents lists the ConfigMaps of intents, which no fault disturbs.
-func (c *chaos) intents() []corev1.ConfigMap {
-	objects, err := c.Core.CoreV1().ConfigMaps(apiserver.Intents).List(c.Context(), metav1.ListOptions{})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return objects.Items
 }
 
 // options of every process: the pause after a quarantine is short, and names may
@@ -234,18 +224,16 @@ func (c *chaos) runLast() {
 // allows several places, and its PersistentVolume may exist.
 func (c *chaos) onlyCentralIntents() error {
 	waiting := map[types.UID]bool{}
-	for _, object := range c.intents() {
-		for uid, text := range object.Data {
-			var left volumeIntent
-			if err := json.Unmarshal([]byte(text), &left); err != nil {
-				return err
-			}
-			requirement, err := left.Topology.Requirement()
-			if _, only := lifecycle.OnlyPlace(requirement); err != nil || only || left.Node != "" || left.Unsaved {
-				return fmt.Errorf("an intent is left: %s", text)
-			}
-			waiting[types.UID(uid)] = true
+	for _, stored := range storedIntents(c.t, c.Cluster) {
+		if stored.Err != nil {
+			return stored.Err
 		}
+		left := stored.Intent
+		requirement, err := left.Topology.Requirement()
+		if _, only := lifecycle.OnlyPlace(requirement); err != nil || only || left.Node != "" || left.Unsaved {
+			return fmt.Errorf("an intent is left: %+v", left)
+		}
+		waiting[types.UID(stored.Key)] = true
 	}
 	for name, pvc := range c.alive {
 		if c.claimNow(name).Spec.VolumeName == "" && !waiting[pvc.UID] {
@@ -382,9 +370,10 @@ func (c *chaos) keep() {
 
 // withIntent selects the PersistentVolumes whose intents were not removed.
 func (c *chaos) withIntent(volumes []corev1.PersistentVolume) (begun []corev1.PersistentVolume) {
-	objects := c.intents()
+	stored := storedIntents(c.t, c.Cluster)
 	for i := range volumes {
-		if slices.ContainsFunc(objects, func(o corev1.ConfigMap) bool { return o.Data[string(volumes[i].Spec.ClaimRef.UID)] != "" }) {
+		key := string(volumes[i].Spec.ClaimRef.UID)
+		if slices.ContainsFunc(stored, func(s intent.Unserved[volumeIntent]) bool { return s.Key == key }) {
 			begun = append(begun, volumes[i])
 		}
 	}
@@ -470,22 +459,24 @@ func (c *chaos) whole() error {
 // With equal names ALREADY_EXISTS cannot say whose volume exists.
 func (c *chaos) endQuarantine() {
 	volumes := c.Driver.Volumes()
-	for _, object := range c.intents() {
-		for uid, text := range object.Data {
-			var quarantined volumeIntent
-			if json.Unmarshal([]byte(text), &quarantined) != nil || quarantined.Quarantine == "" || !c.kept[volumes[quarantined.Volume.Name]] {
-				continue
-			}
-			delete(object.Data, uid)
-			_, _ = c.Core.CoreV1().ConfigMaps(object.Namespace).Update(c.Context(), &object, metav1.UpdateOptions{}) // else at the next poll
+	client := c.Core.CoreV1().ConfigMaps(apiserver.Intents)
+	for _, stored := range storedIntents(c.t, c.Cluster) {
+		if stored.Err != nil || stored.Intent.Quarantine == "" || !c.kept[volumes[stored.Intent.Volume.Name]] {
+			continue
 		}
+		patch := fmt.Appendf(nil, `[{"op":"remove","path":"/data/%s"}]`, stored.Key)
+		_, _ = client.Patch(c.Context(), stored.ConfigMap, types.JSONPatchType, patch, metav1.PatchOptions{}) // else at the next poll
 	}
 }
 
 // describeIntents describes what is stored, for a failure.
 func (c *chaos) describeIntents() string {
+	objects, err := c.Core.CoreV1().ConfigMaps(apiserver.Intents).List(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
 	var text []string
-	for _, object := range c.intents() {
+	for _, object := range objects.Items {
 		text = append(text, fmt.Sprintf("%s %v", object.Name, object.Data))
 	}
 	return strings.Join(text, "; ")

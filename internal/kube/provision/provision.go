@@ -165,7 +165,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.intents = intent.New[volumeIntent](intent.Options{
 		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Intents), Driver: env.Driver, Node: env.Scope.Node,
 		FlushAfter: o.ForgetAfter, Logger: c.log, Changed: c.claimQueue.Add,
-	}, c.nodeOf, merge)
+	}, intent.Kind[volumeIntent]{NodeOf: c.nodeOf, Merge: merge, Split: split, Join: join})
 	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.quarantined, func() int { return int(c.unserved.Load()) })
 	c.listen()
 	return c

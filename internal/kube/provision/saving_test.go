@@ -150,7 +150,12 @@ func TestSave_thatTheAPIServerRefuses(t *testing.T) {
 // PersistentVolume is not created.
 func TestSave_marksTheIntentBeforeThePersistentVolume(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.React("update", "configmaps", func(apiserver.Request) error { return errors.New("etcdserver: no leader") })
+	w.React("update", "configmaps", func(q apiserver.Request) error {
+		if strings.Contains(string(q.Body), `"unsaved\":null`) {
+			return errors.New("etcdserver: no leader")
+		}
+		return nil
+	})
 	w.Add(newClaim("a"))
 	w.run()
 	w.event("Warning ProvisioningFailed ns/a", "record that its PersistentVolume follows")

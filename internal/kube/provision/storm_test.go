@@ -1,7 +1,6 @@
 package provision
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -16,34 +15,16 @@ func TestStorm_needsLittleMoreThanOneWritePerClaim(t *testing.T) {
 	w := newWorld(t, newClass())
 	w.run(func(env *cluster.Env, o *Options) { env.Workers, o.ForgetAfter = 100, 0 })
 	started := time.Now()
-	for i := range claims {
-		w.Add(newClaim(fmt.Sprint("c", i)))
-	}
-	w.Eventually(func() error {
-		if n := len(w.Driver.Volumes()); n < claims {
-			return fmt.Errorf("%d volumes", n)
-		}
-		list := 0
-		for _, write := range w.Writes() {
-			if write.Verb == "create" && write.Resource == "persistentvolumes" {
-				list++
-			}
-		}
-		if list < claims {
-			return fmt.Errorf("%d PersistentVolumes", list)
-		}
-		return nil
-	})
+	w.claims(0, claims)
 	took := time.Since(started)
-	records := 0
-	for _, write := range w.Writes() {
-		if write.Resource == "configmaps" {
-			records++
-		}
-	}
-	t.Logf("%d claims in %s: %.0f per second, %d writes of intents", claims, took, claims/took.Seconds(), records)
+	writes, bytes := w.intentWrites()
+	t.Logf("%d claims in %s: %.0f per second, %d writes of intents with %d bytes", claims, took, claims/took.Seconds(), writes, bytes)
 	// A slow machine spreads them over more time, and so over more writes.
-	if most := max(claims/2, int(took/intent.DefaultSpacing)); records > most {
-		t.Errorf("%d claims took %d writes of intents, more than %d", claims, records, most)
+	commits := int(took / intent.DefaultSpacing)
+	if most := max(claims/2, commits+30); writes > most {
+		t.Errorf("%d claims took %d writes of intents, more than %d", claims, writes, most)
+	}
+	if most := claims*2500 + writes*1000; bytes > most {
+		t.Errorf("%d claims took %d bytes of intents, more than %d", claims, bytes, most)
 	}
 }
