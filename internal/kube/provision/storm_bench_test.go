@@ -12,39 +12,38 @@ import (
 )
 
 // BenchmarkIntents_written counts the writes of intents and their bytes in etcd for each
-// claim: of 1,000 claims that are made at once and wait for a pod's node, of 1,000 that
-// are made one after another, and of those of a cluster with 5,000 topologies.
+// claim: of claims that are made at once, of those that are made one after another, and of
+// those of a cluster with 5,000 topologies.
 //
 //	go test ./internal/kube/provision -run '^$' -bench Intents -benchtime 1x
 func BenchmarkIntents_written(b *testing.B) {
-	const claims = 1000
-	for name, run := range map[string]func(b *testing.B, w *world){
-		"at once": func(_ *testing.B, w *world) {
-			w.run(func(env *cluster.Env, o *Options) { env.Workers, o.ForgetAfter = 100, 0 })
-			w.claims(0, claims)
-		},
-		"one by one": func(_ *testing.B, w *world) {
-			w.run(func(_ *cluster.Env, o *Options) { o.ForgetAfter = 0 })
+	atOnce := func(w *world, claims int) { w.claims(0, claims) }
+	for _, c := range []struct {
+		name   string
+		claims int
+		make   func(w *world, claims int)
+		change func(*cluster.Env, *Options)
+	}{
+		{"at once", 1000, atOnce, func(env *cluster.Env, _ *Options) { env.Workers = 100 }},
+		{"one by one", 200, func(w *world, claims int) {
 			for i := range claims {
 				w.claims(i, 1)
 			}
-		},
-		"at once, 5,000 topologies": func(_ *testing.B, w *world) {
-			w.withTopology()
-			w.Driver.Creation.Answer = firstPreferred
-			w.run(func(env *cluster.Env, o *Options) {
-				env.Workers, o.ForgetAfter, o.Topology = 100, 0, fixed{many(1234)}
-			})
-			w.claims(0, claims)
-		},
+		}, func(*cluster.Env, *Options) {}},
+		{"at once with 5,000 topologies", 100, atOnce, func(_ *cluster.Env, o *Options) { o.Topology = fixed{many(1234)} }},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
 				w := newWorld(b, newClass())
-				run(b, w)
+				if c.name == "at once with 5,000 topologies" {
+					w.withTopology()
+					w.Driver.Creation.Answer = firstPreferred
+				}
+				w.run(c.change, func(_ *cluster.Env, o *Options) { o.ForgetAfter = 0 })
+				c.make(w, c.claims)
 				writes, bytes := w.intentWrites()
-				b.ReportMetric(float64(writes)/claims, "writes/claim")
-				b.ReportMetric(float64(bytes)/claims, "B/claim")
+				b.ReportMetric(float64(writes)/float64(c.claims), "writes/claim")
+				b.ReportMetric(float64(bytes)/float64(c.claims), "B/claim")
 			}
 		})
 	}
