@@ -216,7 +216,7 @@ func TestArguments_areFlagsOfTheProgram(t *testing.T) {
 // files below internal.
 func flagsIn(t *testing.T, patterns ...string) map[string]bool {
 	t.Helper()
-	declaration := regexp.MustCompile(`\b(?:flags|f)\.\w*Var\(&[\w.]+, "([a-z0-9-]+)"`)
+	declaration := regexp.MustCompile(`\b(?:flags|f)\.\w*Var\((?:\(\*\w+\)\()?&[\w.]+\)?, "([a-z0-9-]+)"`)
 	known := map[string]bool{}
 	for _, pattern := range patterns {
 		files, err := filepath.Glob(filepath.Join("../../../internal", pattern))

@@ -43,6 +43,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- if eq .Values.backend "local" }}true{{ end -}}
 {{- end -}}
 
+{{/* Whether this release has controllers, and not only nodes of another one's. */}}
+{{- define "holdfast.controls" -}}
+{{- if or (include "holdfast.perNode" .) .Values.controller.enabled }}true{{ end -}}
+{{- end -}}
+
 {{- define "holdfast.image" -}}
 {{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
@@ -199,6 +204,12 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .strictParameters }}
 - --strict-parameters
 {{- end }}
+{{- if .sdkDebugLog }}
+- --aws-sdk-debug-log
+{{- end }}
+{{- with .userAgentExtra }}
+- --user-agent-extra={{ . }}
+{{- end }}
 {{- with .modifyVolumeWindow }}
 - --modify-volume-window={{ . }}
 {{- end }}
@@ -243,6 +254,18 @@ app.kubernetes.io/component: {{ .component }}
 - name: AWS_REGION
   value: {{ . }}
 {{- end }}
+{{- if .fips }}
+- name: AWS_USE_FIPS_ENDPOINT
+  value: "true"
+{{- end }}
+{{- if .proxy.url }}
+- name: HTTP_PROXY
+  value: {{ .proxy.url | quote }}
+- name: HTTPS_PROXY
+  value: {{ .proxy.url | quote }}
+- name: NO_PROXY
+  value: {{ .proxy.noProxy | quote }}
+{{- end }}
 {{- if .credentials.secret }}
 - name: AWS_ACCESS_KEY_ID
   valueFrom: {secretKeyRef: {name: {{ .credentials.secret }}, key: {{ .credentials.keyID }}}}
@@ -272,6 +295,20 @@ app.kubernetes.io/component: {{ .component }}
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- if and (eq .Values.backend "ebs") .Values.ebs.fips }}
+- name: GODEBUG
+  value: fips140=on
+{{- end }}
+{{- end -}}
+
+{{/* What the values of a half add to its pods. */}}
+{{- define "holdfast.podExtras" -}}
+{{- with .dnsConfig }}
+dnsConfig: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .initContainers }}
+initContainers: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/*
