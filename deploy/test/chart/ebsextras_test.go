@@ -87,6 +87,16 @@ func TestEBS_nodesAlone(t *testing.T) {
 	}
 }
 
+// The controller prefers nodes that are instances of the cluster's own.
+func TestEBS_controllerPrefersOwnInstances(t *testing.T) {
+	affinity := one[*appsv1.Deployment](t, render(t, "{backend: ebs}")).Spec.Template.Spec.Affinity
+	terms := affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	if len(terms) != 1 || !slices.Equal(terms[0].Preference.MatchExpressions[0].Values, []string{"fargate", "auto", "hybrid"}) ||
+		affinity.PodAntiAffinity == nil {
+		t.Errorf("the affinity is %+v", affinity)
+	}
+}
+
 func TestEBS_logsAndNamesItsRequests(t *testing.T) {
 	all := render(t, "{backend: ebs, ebs: {sdkDebugLog: true, userAgentExtra: helm}}")
 	given := flags(one[*appsv1.Deployment](t, all).Spec.Template.Spec.Containers[0].Args)
