@@ -128,6 +128,7 @@ func (f driverFlags) run(command *cobra.Command, mode []string, upstream *upstre
 	if f.points, err = failpoint.FromEnvironment(); err != nil {
 		return &UsageError{Err: err}
 	}
+	limitHeap()
 	process, err := newDriver(command.Context(), f.driverConfig)
 	if err != nil {
 		return err

@@ -32,7 +32,6 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 	}
 	opened := openBackend{controller: ebs.Offline(), close: func() error { return nil }}
 	if c.mode.Controls() {
-		limitHeap()
 		client, err := cloud.New(ctx, cloud.Options{
 			Endpoint: c.ebs.endpoint, Region: c.ebs.region, FindRegion: c.ebs.regionOfNode(c), UserAgent: "holdfast/" + c.version,
 			UserAgentExtra: c.ebs.userAgent, LogRequests: c.ebs.sdkLog,
