@@ -32,7 +32,7 @@ type driver struct {
 
 // startDriver starts the driver in a new directory; a pool image of
 // imageGiB, or a plain directory when that is 0.
-func startDriver(ctx context.Context, s settings, name string, imageGiB int) (*driver, error) {
+func startDriver(ctx context.Context, s settings, name string, imageGiB int, flags ...string) (*driver, error) {
 	dir := filepath.Join(s.scratch, name)
 	d := &driver{dir: dir, pool: filepath.Join(dir, "pool")}
 	if err := os.MkdirAll(filepath.Join(dir, "kubelet"), 0o750); err != nil {
@@ -46,7 +46,7 @@ func startDriver(ctx context.Context, s settings, name string, imageGiB int) (*d
 	if imageGiB > 0 {
 		args = append(args, "--pool-image="+filepath.Join(dir, "pool.img"), fmt.Sprintf("--pool-image-size=%dGi", imageGiB))
 	}
-	d.command = exec.CommandContext(ctx, s.holdfast, args...)
+	d.command = exec.CommandContext(ctx, s.holdfast, append(args, flags...)...)
 	d.command.Stderr = os.Stderr
 	d.command.Cancel = func() error { return d.command.Process.Signal(syscall.SIGTERM) }
 	if err := d.command.Start(); err != nil {

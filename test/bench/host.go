@@ -206,8 +206,10 @@ func (h *hostProcess) wait(ctx context.Context, waiting map[string]bool) error {
 }
 
 // memory is the resident memory of the process.
-func (h *hostProcess) memory() (string, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.command.Process.Pid))
+func (h *hostProcess) memory() (string, error) { return residentMemory(h.command.Process.Pid) }
+
+func residentMemory(pid int) (string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return "", err
 	}

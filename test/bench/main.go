@@ -33,6 +33,8 @@ type settings struct {
 	only     string
 	large    int64 // bytes of the large data set
 	rounds   int
+	volumes  int // of the group with many volumes
+	staged   int // of them
 	fioTime  time.Duration
 }
 
@@ -41,10 +43,12 @@ func run(ctx context.Context) (err error) {
 	var report string
 	flag.StringVar(&s.holdfast, "holdfast", "bin/holdfast", "the binary to measure")
 	flag.StringVar(&s.scratch, "scratch", "/var/tmp", "where pools are made and removed again")
-	flag.StringVar(&s.only, "only", "", "measure only this group: blank, stage, create, snapshot, data, concurrent, run, host")
+	flag.StringVar(&s.only, "only", "", "measure only this group: blank, stage, create, snapshot, data, concurrent, many, run, host")
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file")
 	flag.IntVar(&s.rounds, "rounds", 15, "repetitions of each step; the median counts")
 	flag.DurationVar(&s.fioTime, "fio-time", 8*time.Second, "how long each fio job runs")
+	flag.IntVar(&s.volumes, "volumes", 5000, "volumes of the group many")
+	flag.IntVar(&s.staged, "staged", 900, "how many of them are staged and published: as many loop devices are needed")
 	largeGiB := flag.Int64("large-gib", 10, "size of the large data set, in GiB")
 	flag.Parse()
 	s.large = *largeGiB << 30
@@ -82,6 +86,7 @@ func measure(ctx context.Context, s settings) ([]row, error) {
 		{"snapshot", measureSnapshot},
 		{"data", measureData},
 		{"concurrent", measureConcurrent},
+		{"many", measureMany},
 		{"run", measureRun},
 		{"host", measureHost},
 	} {
