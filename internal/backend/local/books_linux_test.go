@@ -25,6 +25,7 @@ func disagreements(ctx context.Context, p *Pool) (found []string) {
 	compareVolumes(p, complain)
 	compareSnapshots(ctx, p, complain)
 	compareLedger(p, complain)
+	compareMeasured(p, complain)
 	// What the housekeeping removes at this moment is under its lock.
 	left, err := p.list(trashDir)
 	for range 3000 {
@@ -112,9 +113,9 @@ func compareSnapshots(ctx context.Context, p *Pool, complain complaint) {
 func compareLedger(p *Pool, complain complaint) {
 	p.ledger.mu.Lock()
 	defer p.ledger.mu.Unlock()
-	var needs int64
+	var needs, owned int64
 	for id, a := range p.ledger.accounts {
-		needs += p.ledger.need(a)
+		needs, owned = needs+p.ledger.need(a), owned+a.exclusive
 		if record, known, _ := p.index.volume(id); !known || record.Size != a.size || record.thick() != a.thick {
 			complain("volume %s is in the ledger as %+v and in the index as %+v", id, a, record)
 		}
@@ -126,9 +127,43 @@ func compareLedger(p *Pool, complain complaint) {
 			complain("volume %s is in the index and not in the ledger", id)
 		}
 	}
-	if len(p.ledger.pending) > 0 || needs != p.ledger.needs {
-		complain("the ledger needs %d bytes for %d of the accounts and %v pending", p.ledger.needs, needs, p.ledger.pending)
+	if len(p.ledger.pending) > 0 || needs != p.ledger.needs || owned != p.ledger.owned {
+		complain("the ledger needs %d bytes and owns %d, the accounts %d and %d, and %v are pending",
+			p.ledger.needs, p.ledger.owned, needs, owned, p.ledger.pending)
 	}
+}
+
+// compareMeasured checks that the ledger, as it is kept, promises no more than a
+// measurement of every volume at this moment.
+func compareMeasured(p *Pool, complain complaint) {
+	if !p.phase.recovered.Load() {
+		return
+	}
+	kept, measured, err := keptAndMeasured(p)
+	if err != nil {
+		complain("measure the volumes: %v", err)
+	}
+	if noise := int64(mebibyte); kept > measured+noise {
+		complain("the ledger promises %d bytes; a measurement shows %d", kept, measured)
+	}
+}
+
+// keptAndMeasured returns how many bytes can be promised by the ledger, and by a
+// measurement, for the same available bytes. The ledger stays as it is.
+func keptAndMeasured(p *Pool) (kept, measured int64, err error) {
+	now, err := roomOf(p.top)
+	if err != nil {
+		return 0, 0, err
+	}
+	available := now.available - p.reserved
+	accounts := p.ledger.snapshotOfAccounts()
+	measured = available
+	for id, a := range accounts {
+		measured -= p.ledger.need(p.measured(id, a))
+	}
+	p.ledger.mu.Lock()
+	defer p.ledger.mu.Unlock()
+	return p.ledger.estimate(available), measured, nil
 }
 
 func wantAgreement(ctx context.Context, t tester, p *Pool, after string) {

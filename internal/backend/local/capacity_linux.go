@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
 	"time"
 
@@ -91,102 +89,13 @@ func (p *Pool) promiseReclaimed(ctx context.Context, id string, bytes int64) (fr
 	return p.promiseAfterSync(ctx, id, bytes)
 }
 
-// observe measures the blocks of every volume and returns the room of the pool without
-// the reserve.
-func (p *Pool) observe(ctx context.Context) (available int64, err error) {
-	if err := p.refreshForeign(); err != nil {
-		return 0, err
-	}
-	accounts := p.ledger.snapshotOfAccounts()
-	for id, a := range accounts {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		measured, err := p.measure(id, a)
-		if errors.Is(err, backend.ErrDataLoss) {
-			delete(accounts, id) // deleted meanwhile, or missing, which health reports
-			continue
-		}
-		if err != nil { // its blocks cannot be counted, so it may ask for all of them
-			p.log.Warn("the blocks of a volume cannot be counted", "volume", id, "error", err)
-			measured = account{mayShare: p.reflink.Load()}
-		}
-		accounts[id] = measured
-	}
-	now, err := roomOf(p.top)
-	if err != nil {
-		return 0, err
-	}
-	available = now.available - p.reserved
-	p.ledger.observed(accounts, available)
-	return available, nil
-}
-
-func (p *Pool) measure(id string, a account) (account, error) {
-	data, err := p.openData(volumePath(id), os.O_RDONLY)
-	if err != nil {
-		return a, err
-	}
-	defer func() { _ = data.Close() }()
-	if a.exclusive, err = allocated(data); err != nil || !a.mayShare {
-		return a, err
-	}
-	shared, err := sharedExtents(data)
-	if err != nil {
-		return a, err
-	}
-	// Blocks become shared by a clone of ours only, which says so here.
-	a.mayShare = len(shared) > 0
-	for _, e := range shared {
-		a.exclusive -= e.length
-	}
-	a.exclusive = max(0, a.exclusive)
-	return a, nil
-}
-
-// refreshForeign reads the entries that the other half, when it is another process, has
-// made and removed.
-func (p *Pool) refreshForeign() error {
-	if p.options.Role == RoleAll {
-		return nil
-	}
-	names, err := p.list(volumesDir)
-	if err != nil {
-		return err
-	}
-	present := map[string]bool{}
-	for _, id := range names {
-		present[id] = true
-		if _, known, _ := p.index.volume(id); !known && !p.owns(id) && isVolumeID(id) {
-			if err := p.loadForeign(id); err != nil {
-				return err
-			}
-		}
-	}
-	for _, record := range page(&p.index, func(x *index) map[string]volumeRecord { return x.volumes },
-		func(r volumeRecord) bool { return !p.owns(r.ID) && !present[r.ID] }, "", 0) {
-		p.index.forget(record.ID)
-		p.ledger.remove(record.ID)
-	}
-	return nil
-}
-
-func (p *Pool) loadForeign(id string) error {
-	record, err := readRecord[volumeRecord](p.root, volumePath(id), volumeFile)
-	if errors.Is(err, fs.ErrNotExist) || record.State == creating {
-		return nil
-	}
-	if err != nil {
-		p.log.Warn("a record of the other half cannot be used", "id", id, "error", err)
-		return nil
-	}
-	p.enterVolume(record, p.unmeasured(record))
-	return nil
-}
-
 // Capacity returns the sizes that CreateVolume would accept now. Thin volumes count
 // with their size divided by the overcommit ratio, thick ones fully, and snapshots with
 // the room that writes to their volumes may still need.
+//
+// It reads the ledger and no volume. Writes of volumes since the last measurement make
+// the answer too small (see ledger.estimate); one by more than a little is followed by a
+// measurement in the background.
 func (p *Pool) Capacity(
 	ctx context.Context, parameters map[string]string, at backend.Topology,
 ) (backend.Capacity, error) {
@@ -200,7 +109,8 @@ func (p *Pool) Capacity(
 	if err := p.usable(); err != nil {
 		return backend.Capacity{}, err
 	}
-	if now, err := p.stateOf(); err != nil || now.readOnly {
+	now, err := p.stateOf()
+	if err != nil || now.readOnly {
 		return backend.Capacity{}, classify(err)
 	}
 	if err := p.ready(ctx); err != nil {
@@ -209,12 +119,12 @@ func (p *Pool) Capacity(
 	if _, err := p.root.Stat(poolFile); err != nil { // an xfs that was shut down has room and takes no writes
 		return backend.Capacity{}, classify(err)
 	}
-	if err := errors.Join(p.resolveAll(ctx), p.dropAbandoned(p.stale)); err != nil {
-		p.log.Warn("deleted or abandoned entries still occupy blocks", "error", err)
-	}
-	available, err := p.observe(ctx)
-	if err != nil {
+	if err := p.refreshForeign(); err != nil {
 		return backend.Capacity{}, classify(err)
+	}
+	available := now.available - p.reserved
+	if p.drifted(now) {
+		p.measureSoon()
 	}
 	most := p.ledger.largest(available, provisioning == thick)
 	return backend.Capacity{

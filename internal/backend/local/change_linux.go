@@ -60,7 +60,7 @@ func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *
 // adjusted returns the account of a volume whose record changed. A volume that cannot
 // be measured now counts as if it needed all of its blocks.
 func (p *Pool) adjusted(record volumeRecord) account {
-	a, _ := p.ledger.get(record.ID)
+	a := p.ledger.get(record.ID)
 	a.size, a.thick = record.Size, record.thick()
 	measured, err := p.measure(record.ID, a)
 	if err != nil {

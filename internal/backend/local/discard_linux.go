@@ -19,6 +19,9 @@ import (
 // discard removes an entry: one rename into the trash, which is final, then the removal
 // of the files. tidy removes the remaining ones.
 func (p *Pool) discard(entry string) error {
+	if a := p.ledger.get(path.Base(entry)); a.mayShare || path.Dir(entry) == snapshotsDir {
+		defer p.measureSoon() // its blocks may become another volume's own
+	}
 	rest, err := p.moveToTrash(entry)
 	if err != nil {
 		return err

@@ -145,7 +145,7 @@ func (p *Pool) admitMembers(ctx context.Context, id string, members []*member) e
 }
 
 func (p *Pool) buildGroup(ctx context.Context, entry string, record *groupRecord, members []*member) error {
-	if err := p.copyMembers(ctx, members); err != nil {
+	if err := p.copyMembers(ctx, record.ID, members); err != nil {
 		return err
 	}
 	for _, m := range members {
@@ -167,7 +167,7 @@ func (p *Pool) buildGroup(ctx context.Context, entry string, record *groupRecord
 	return nil
 }
 
-func (p *Pool) copyMembers(ctx context.Context, members []*member) error {
+func (p *Pool) copyMembers(ctx context.Context, group string, members []*member) error {
 	copies := make([]fileCopy, len(members))
 	for i, m := range members {
 		if err := p.beginMember(ctx, m); err != nil {
@@ -179,7 +179,7 @@ func (p *Pool) copyMembers(ctx context.Context, members []*member) error {
 		return err
 	}
 	for _, m := range members {
-		p.noteShared(m.from)
+		p.noteShared(m.from, group)
 		m.from.close()
 	}
 	return nil

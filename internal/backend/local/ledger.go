@@ -1,25 +1,32 @@
 package local
 
-import "sync"
+import (
+	"maps"
+	"sync"
+)
 
 // account is the space that one volume was promised and the space that it has.
 type account struct {
 	size  int64 // bytes promised
 	thick bool
-	// exclusive is how many allocated bytes were not shared when last observed.
+	// exclusive is how many allocated bytes were not shared when last measured.
 	// Only the other bytes can still need new blocks, since a write to a shared
 	// block allocates a new one.
 	exclusive int64
-	mayShare  bool // whether exclusive must be observed by reading the extents
+	mayShare  bool // whether exclusive must be measured by reading the extents
+	// version changes whenever the account is entered: a measurement that began before
+	// does not replace it.
+	version uint64
 }
 
 // ledger adds up the bytes that the volumes of a pool may still allocate, their needs.
 // Snapshots are not in it: their blocks are allocated already and never written again.
 //
-// The space that can be promised is the filesystem's free space minus the needs. That
-// difference does not change when a volume writes or discards: its need changes by as
-// much as the free space. Needs are observed now and then and are stale in between;
-// estimate explains why that is safe.
+// The space that can be promised is the filesystem's free space minus the needs. The
+// ledger follows what the pool does by itself: creations, growth, deletions and
+// snapshots. It is measured again now and then for what it cannot see: the writes and
+// discards of volumes, and other users of the filesystem. estimate explains what may be
+// stale in between.
 type ledger struct {
 	overcommit float64
 	mapShare   int64 // a byte of the filesystem's own maps for so many of data
@@ -28,8 +35,12 @@ type ledger struct {
 	accounts map[string]account
 	pending  map[string]int64 // needs of volumes that are being created or expanded
 	needs    int64            // of accounts and pending together
-	// promised free room at the last observation, less later promises.
-	free int64
+	owned    int64            // exclusive bytes of the accounts
+	// room is what all but the volumes leave of the filesystem: the available bytes and
+	// the owned ones, when last measured. What volumes write and discard moves bytes from
+	// one to the other; a creation, growth or deletion changes neither.
+	room    int64
+	version uint64
 }
 
 func newLedger(overcommit float64) *ledger {
@@ -68,46 +79,74 @@ func (l *ledger) need(a account) int64 {
 	return 0
 }
 
+// set enters an account. A promise for it ends: the account has its bytes.
 func (l *ledger) set(id string, a account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.needs -= l.pending[id]
+	delete(l.pending, id)
+	l.enter(id, a)
+}
+
+// enter puts an account that no measurement which began before may replace.
+func (l *ledger) enter(id string, a account) {
+	l.version++
+	a.version = l.version
 	l.put(id, a)
 }
 
 func (l *ledger) put(id string, a account) {
-	l.needs -= l.needOf(id)
+	l.drop(id)
 	l.accounts[id] = a
 	l.needs += l.need(a)
+	l.owned += a.exclusive
 }
 
-func (l *ledger) needOf(id string) int64 {
+// drop removes an account, if there is one.
+func (l *ledger) drop(id string) {
 	if a, ok := l.accounts[id]; ok {
-		return l.need(a)
+		l.needs -= l.need(a)
+		l.owned -= a.exclusive
+		delete(l.accounts, id)
 	}
-	return 0
 }
 
-func (l *ledger) get(id string) (account, bool) {
+// get returns the account of a volume; the zero value if it has none.
+func (l *ledger) get(id string) account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, ok := l.accounts[id]
-	return a, ok
+	return l.accounts[id]
 }
 
 func (l *ledger) remove(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.needs -= l.needOf(id)
-	delete(l.accounts, id)
+	l.drop(id)
 }
 
 // estimate returns how many bytes can still be promised when the filesystem has so
-// many available. It is the smaller of two figures. The available bytes minus the
-// needs last observed are too high after volumes discarded blocks, and right
-// otherwise. The figure of the last observation minus later promises is too high after
-// another program filled the filesystem, and right otherwise.
+// many available. Stale are the needs, by what volumes wrote and discarded since the
+// last measurement. Two figures of the available bytes are compared: the present one,
+// and the one that the ledger expects from the last measurement and from what the pool
+// did since. The smaller one counts:
+//
+//   - writes lower the present one, and the estimate with it until the next measurement;
+//   - discards raise it, and the expected one counts, which is right;
+//   - another program that fills the filesystem lowers it, which is right.
+//
+// Only when volumes discard and others fill the filesystem at the same time is the
+// estimate too high, by the smaller of both amounts. What needs exact room is admitted
+// by a measurement, and an estimate only ever admits a part of what it says.
 func (l *ledger) estimate(available int64) int64 {
-	return min(l.free, available-l.needs)
+	return min(l.room-l.owned, available) - l.needs
+}
+
+// drift returns by how many bytes the filesystem differs from what the ledger expects.
+func (l *ledger) drift(available int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	difference := available - (l.room - l.owned)
+	return max(difference, -difference)
 }
 
 // promise books bytes for id if at most the given share of the estimate is
@@ -121,41 +160,79 @@ func (l *ledger) promise(id string, bytes, available int64, share float64) (free
 	}
 	l.pending[id] += bytes
 	l.needs += bytes
-	l.free -= bytes
 	return free, true
 }
 
-// release ends a promise: its bytes are allocated, or in an account, or
-// given up.
-func (l *ledger) release(id string) {
+// release ends a promise that no account replaced, if there is one. used: a copy has its
+// bytes, or an operation that failed may have left some. They count until the next
+// measurement.
+func (l *ledger) release(id string, used bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if used {
+		l.room -= l.pending[id]
+	}
 	l.needs -= l.pending[id]
 	delete(l.pending, id)
 }
 
-// observed stores the measured accounts, as far as they still exist, and starts a new
-// estimate.
+func (l *ledger) hasPromised(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.pending[id]
+	return ok
+}
+
+// share notes that a snapshot has the blocks of a volume, too. The volume needs new ones
+// for its writes, for which the snapshot was promised the room. A thick volume keeps its
+// blocks: its snapshot gets copies.
+func (l *ledger) share(id, snapshot string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, ok := l.accounts[id]
+	if !ok {
+		return
+	}
+	before := a
+	a.mayShare = true
+	if !a.thick {
+		a.exclusive = 0
+	}
+	promised := min(l.need(a)-l.need(before), l.pending[snapshot])
+	l.pending[snapshot] -= promised
+	l.needs -= promised
+	l.room -= before.exclusive - a.exclusive
+	l.enter(id, a)
+}
+
+// observed stores the measured accounts, as far as they were not entered anew since, and
+// the room.
 func (l *ledger) observed(measured map[string]account, available int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, a := range measured {
-		if have, ok := l.accounts[id]; ok {
-			have.exclusive, have.mayShare = a.exclusive, a.mayShare
-			l.put(id, have)
-		}
+		l.replace(id, a)
 	}
-	l.free = available - l.needs
+	l.room = available + l.owned
+}
+
+// observedOne stores the measured account of one volume.
+func (l *ledger) observedOne(id string, a account) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.replace(id, a)
+}
+
+func (l *ledger) replace(id string, a account) {
+	if have, ok := l.accounts[id]; ok && have.version == a.version {
+		l.put(id, a)
+	}
 }
 
 func (l *ledger) snapshotOfAccounts() map[string]account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make(map[string]account, len(l.accounts))
-	for id, a := range l.accounts {
-		all[id] = a
-	}
-	return all
+	return maps.Clone(l.accounts)
 }
 
 // largest is the largest size in bytes of a volume that can still be promised.

@@ -316,10 +316,15 @@ func (m *model) damage() {
 
 // deleteWhenFull removes something from a pool without a free block.
 func (m *model) deleteWhenFull() {
+	before, err := roomOf(m.pool.top)
+	m.want(err, nil)
 	ballast := filepath.Join(m.base, "ballast")
 	file, err := os.Create(ballast)
 	m.want(err, nil)
-	defer func() { _ = errors.Join(file.Close(), os.Remove(ballast)) }()
+	defer func() {
+		_ = errors.Join(file.Close(), os.Remove(ballast))
+		m.awaitRoom(before.available)
+	}()
 	for size, at := int64(256*mebibyte), int64(0); size >= 4096; {
 		if unix.Fallocate(descriptor(file), 0, at, size) == nil {
 			at += size
@@ -330,6 +335,21 @@ func (m *model) deleteWhenFull() {
 	for _, remove := range []func(){m.deleteGroup, m.deleteSnapshot, m.delete} {
 		remove()
 	}
+}
+
+// awaitRoom waits for the blocks of a removed file: a program between fork and exec has a
+// copy of each descriptor, and btrfs frees blocks when it commits.
+func (m *model) awaitRoom(bytes int64) {
+	m.Helper()
+	for range 1000 {
+		m.want(unix.Syncfs(descriptor(m.pool.top)), nil)
+		now, err := roomOf(m.pool.top)
+		if m.want(err, nil); now.available > bytes/2 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	m.Fatal("the blocks of a removed file are not free")
 }
 
 // wantCapacity creates a volume of the offered capacity, with all its blocks.

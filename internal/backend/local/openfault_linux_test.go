@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -114,6 +115,28 @@ func TestOpen_aRecordThatCannotBeReadDoesNotAffectOtherEntries(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "volumes", damaged.ID, "data")); err != nil {
 		t.Fatalf("its data: %v", err)
+	}
+}
+
+func TestCreateEphemeral_countsWhatTheOtherHalfExpanded(t *testing.T) {
+	dir := small(t, "ext4", 1<<30)
+	node := open(t, Options{Pool: dir, Role: RoleNode})
+	controller := open(t, Options{Pool: dir, Role: RoleController})
+	one := create(t, controller, backend.VolumeSpec{Name: "one", Size: 100 << 20})
+	inline := func(digit, size string) error {
+		_, err := node.CreateEphemeral(t.Context(), backend.EphemeralSpec{
+			Handle: "csi-" + strings.Repeat(digit, 64), Target: "/pods/1/mount", Attributes: map[string]string{"size": size},
+		})
+		return err
+	}
+	if err := inline("0", "1Mi"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := controller.Expand(t.Context(), one, 700<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := inline("1", "400Mi"); !errors.Is(err, backend.ErrNoSpace) {
+		t.Fatalf("got %v; want ErrNoSpace", err)
 	}
 }
 

@@ -202,8 +202,8 @@ func TestCreateVolume_removesAHalfMadeCopyThatIsNotRequestedAgain(t *testing.T) 
 	writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, 64*mebibyte))
 	clone := backend.VolumeSpec{Name: "two", Size: 64 * mebibyte, Source: backend.Source{VolumeID: volume.ID}}
 	for name, check := range map[string]func(){
-		"at the next start":          func() { shut(t, pool); pool = open(t, Options{Pool: dir}) },
-		"when the room is asked for": func() { _, _ = pool.Capacity(t.Context(), nil, nil) },
+		"at the next start":   func() { shut(t, pool); pool = open(t, Options{Pool: dir}) },
+		"by the housekeeping": func() { must(t, pool.tidy(t.Context())) },
 	} {
 		pool.saveEvery = copyChunk
 		_, _ = pool.CreateVolume(&interrupted{t.Context(), 5}, clone)

@@ -63,7 +63,9 @@ type Pool struct {
 	discarded atomic.Int64
 	warned    sync.Map // volumes whose lack of direct I/O was logged
 
+	foreign      foreign
 	housekeeping housekeeping
+	measurements measurements
 }
 
 // poolRecord identifies a pool, apart from the node that has it.
@@ -103,7 +105,7 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 		options: options, log: options.Logger.With("component", "local", "pool", options.Pool),
 		points: options.Failpoints, ledger: newLedger(options.Overcommit),
 		topology: backend.Topology{TopologyKey: options.NodeID}, saveEvery: saveEvery,
-		housekeeping: newHousekeeping(),
+		housekeeping: newHousekeeping(), measurements: newMeasurements(),
 	}
 	p.index.reset()
 	var unsubscribed error
@@ -119,6 +121,7 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 		return nil, errors.Join(fmt.Errorf("open pool %s: %w", options.Pool, classify(err)), p.Close())
 	}
 	p.startHousekeeping(ctx)
+	p.startMeasurements(ctx)
 	return p, nil
 }
 
@@ -421,6 +424,7 @@ func (p *Pool) dropScratch(f *os.File) {
 // Close releases the locks. Devices stay as they are: workloads use them.
 func (p *Pool) Close() error {
 	p.stopHousekeeping()
+	p.stopMeasurements()
 	p.phase.attempts.close()
 	return errors.Join(p.loops.Close(), p.closeFiles())
 }

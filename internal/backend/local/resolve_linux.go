@@ -114,7 +114,7 @@ func (p *Pool) resolveAbsent(entry string, read *failure) error {
 	}
 	p.unresolved.finish(entry, read, func() {
 		p.forget(entry)
-		p.ledger.release(path.Base(entry))
+		p.ledger.release(path.Base(entry), true)
 	})
 	return nil
 }
@@ -126,7 +126,7 @@ func (p *Pool) resolved(entry string, err error) error {
 		return fmt.Errorf("%w: an earlier operation on %s failed and its result is not known: %w; the driver retries",
 			backend.ErrUnavailable, path.Base(entry), err)
 	}
-	p.ledger.release(path.Base(entry))
+	p.ledger.release(path.Base(entry), true)
 	p.unresolved.remove(entry)
 	return nil
 }
@@ -179,7 +179,14 @@ func (p *Pool) resolveForListing(ctx context.Context) error {
 // releaseUnlessUnresolved ends the promise of an operation. The promise of an
 // unresolved one stays until the operation is resolved.
 func (p *Pool) releaseUnlessUnresolved(entry string) {
-	if !p.unresolved.has(entry) {
-		p.ledger.release(path.Base(entry))
+	id := path.Base(entry)
+	if p.unresolved.has(entry) || !p.ledger.hasPromised(id) {
+		return
+	}
+	_, err := p.root.Lstat(entry)
+	undone := errors.Is(err, fs.ErrNotExist)
+	p.ledger.release(id, !undone)
+	if !undone {
+		p.measureSoon()
 	}
 }

@@ -136,7 +136,11 @@ func (r *snapshotRecord) describe(from *lockedSource) {
 // written to: shared blocks need a new one at the first write.
 func (p *Pool) needOfSnapshot(from *lockedSource) (int64, error) {
 	if p.reflink.Load() && !from.thick {
-		before, _ := p.ledger.get(from.id)
+		before, err := measureFile(from.data, p.ledger.get(from.id))
+		if err != nil {
+			return 0, err
+		}
+		p.ledger.observedOne(from.id, before)
 		after := before
 		after.exclusive = 0
 		return p.ledger.need(after) - p.ledger.need(before), nil
@@ -177,7 +181,7 @@ func (p *Pool) fillSnapshot(
 	if err := p.copyPointInTime(ctx, []fileCopy{{source: from, target: data, begun: record.Copy, save: save}}); err != nil {
 		return err
 	}
-	p.noteShared(from)
+	p.noteShared(from, record.ID)
 	if !from.thick || !p.reflink.Load() {
 		return nil
 	}
@@ -187,17 +191,11 @@ func (p *Pool) fillSnapshot(
 	return save(copyState{Complete: true})
 }
 
-// noteShared enters into the ledger that a volume's blocks are shared now.
-func (p *Pool) noteShared(from *lockedSource) {
-	if !p.reflink.Load() || !from.live {
-		return
-	}
-	if a, ok := p.ledger.get(from.id); ok {
-		a.mayShare = true
-		if !from.thick {
-			a.exclusive = 0
-		}
-		p.ledger.set(from.id, a)
+// noteShared enters into the ledger that a snapshot shares a volume's blocks. promise is
+// the ID under which its room was promised.
+func (p *Pool) noteShared(from *lockedSource, promise string) {
+	if p.reflink.Load() && from.live {
+		p.ledger.share(from.id, promise)
 	}
 }
 

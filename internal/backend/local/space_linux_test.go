@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/failpoint/syscallfault"
 )
 
 // fillDisk takes everything that is left of the pool's filesystem but keep bytes.
@@ -71,6 +73,45 @@ func TestCapacity_isNeverMoreThanCreationAccepts(t *testing.T) {
 	})
 }
 
+func TestCapacity_readsNoVolume(t *testing.T) {
+	dir := poolDir(t)
+	pool := open(t, Options{Pool: dir})
+	for _, name := range []string{"one", "two"} {
+		create(t, pool, spec(name, 8*mebibyte))
+	}
+	never := syscallfault.Once(1<<30, unix.EIO)
+	calls, err := syscallfault.Run([]string{filepath.Join(dir, volumesDir)}, never, func() {
+		if _, err := pool.Capacity(t.Context(), nil, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil || len(calls) > 0 {
+		t.Errorf("system calls on volumes: %v, %v", calls, err)
+	}
+}
+
+// What a volume writes lowers the capacity until the pool is measured in the background.
+func TestCapacity_isMeasuredAfterVolumesWrote(t *testing.T) {
+	pool := open(t, Options{Pool: small(t, "xfs", 400*mebibyte)})
+	volume := create(t, pool, spec("one", 100*mebibyte))
+	capacity := func() int64 {
+		now, err := pool.Capacity(t.Context(), nil, nil)
+		must(t, err)
+		return now.Available
+	}
+	before := capacity()
+	writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, 100*mebibyte))
+	after := capacity()
+	for range 6000 {
+		if after > before-4*mebibyte && after < before+4*mebibyte {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+		after = capacity()
+	}
+	t.Errorf("the capacity is %d bytes; it was %d before a volume wrote what it was promised", after, before)
+}
+
 func TestCapacity_isNothingElsewhere(t *testing.T) {
 	pool := open(t, Options{Pool: poolDir(t)})
 	capacity, err := pool.Capacity(t.Context(), nil, backend.Topology{TopologyKey: "node-2"})
@@ -104,6 +145,8 @@ func TestCapacity_keepsRoomForWritingToWhatSnapshotsShare(t *testing.T) {
 	pool := open(t, Options{Pool: small(t, "xfs", 400*mebibyte)})
 	volume := create(t, pool, spec("one", 100*mebibyte))
 	writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, 100*mebibyte))
+	_, err := pool.observe(t.Context())
+	must(t, err)
 	before, err := pool.Capacity(t.Context(), nil, nil)
 	must(t, err)
 	for _, name := range []string{"s", "t"} { // the second shares the same blocks
