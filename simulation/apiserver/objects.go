@@ -88,12 +88,23 @@ func (o object) matches(selector string) bool {
 	if err != nil {
 		return false
 	}
+	return wanted.Matches(o.labels())
+}
+
+func (o object) labels() labels.Set {
 	given, _ := o.meta()["labels"].(map[string]any)
 	set := labels.Set{}
 	for key, value := range given {
 		set[key], _ = value.(string)
 	}
-	return wanted.Matches(set)
+	return set
+}
+
+// at is a copy of the object with another version.
+func (o object) at(version uint64) object {
+	copied := o.clone()
+	copied.meta()["resourceVersion"] = strconv.FormatUint(version, 10)
+	return copied
 }
 
 // keep takes from an update what its target may not change: the status for an

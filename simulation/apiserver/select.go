@@ -32,3 +32,6 @@ func (p page) of(items []object) (part []object, next string) {
 	}
 	return items[:p.limit], strconv.Itoa(p.start + p.limit)
 }
+
+// Selects reports whether a list or watch has a label or field selector.
+func (r Request) Selects() bool { return r.selector != "" || r.only != "" }

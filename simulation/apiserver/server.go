@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,14 +46,16 @@ type server struct {
 	test    context.Context // ends with the test
 	mu      sync.Mutex
 	version uint64
-	// removed is when something was last removed: a watch cannot begin before it.
-	removed uint64
-	stored  map[string]map[string]object // by collection, by namespace/name
-	watches map[string][]*watcher
-	react   []func(Request) error
-	lose    []func(Request) error
-	writes  []Request
-	absent  map[string]bool // groups that are not served
+	// removed is when something was last removed, and relabelled when labels last
+	// changed: a watch cannot begin before the former, and one with a label selector not
+	// before the latter. What left a selection is not kept to replay.
+	removed, relabelled uint64
+	stored              map[string]map[string]object // by collection, by namespace/name
+	watches             map[string][]*watcher
+	react               []func(Request) error
+	lose                []func(Request) error
+	writes              []Request
+	absent              map[string]bool // groups that are not served
 }
 
 func newServer(test context.Context) *server {
@@ -397,8 +400,12 @@ func (s *server) store(q Request, o object, event string) {
 	if s.stored[q.collection()] == nil {
 		s.stored[q.collection()] = map[string]object{}
 	}
+	old := s.stored[q.collection()][o.namespace()+"/"+o.name()]
 	s.stored[q.collection()][o.namespace()+"/"+o.name()] = o
-	s.notify(q.collection(), event, o)
+	if old != nil && !reflect.DeepEqual(old.labels(), o.labels()) {
+		s.relabelled = s.version
+	}
+	s.notify(q.collection(), event, old, o)
 }
 
 func (s *server) remove(q Request, o object) {
@@ -406,7 +413,7 @@ func (s *server) remove(q Request, o object) {
 	s.removed = s.version
 	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
 	delete(s.stored[q.collection()], o.namespace()+"/"+o.name())
-	s.notify(q.collection(), "DELETED", o)
+	s.notify(q.collection(), "DELETED", o, o)
 }
 
 func fail(w http.ResponseWriter, err error) {

@@ -56,13 +56,13 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 }
 
 // begin replays the events that the watcher lacks, under the lock, so that nothing
-// falls between the replay and the watch. It is false for a watch from before a
-// removal, of which nothing is kept to replay.
+// falls between the replay and the watch. It is false for a watch from before an
+// object was removed or left the selection, of which nothing is kept to replay.
 func (s *server) begin(own *watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := own.request
-	if !q.initialEvents && q.since < s.removed {
+	if !q.initialEvents && (q.since < s.removed || q.selector != "" && q.since < s.relabelled) {
 		return false
 	}
 	for _, o := range s.stored[q.collection()] {
@@ -92,11 +92,20 @@ func (s *server) end(own *watcher) {
 
 func (w *watcher) sees(o object) bool { return w.request.selects(o) }
 
-// notify sends an event to the watchers of a collection. The caller holds the lock.
-func (s *server) notify(collection, kind string, o object) {
+// notify sends an event to the watchers of a collection: for an object that enters a
+// watcher's selection or leaves it, the event is ADDED or DELETED, as the API server's
+// is. old is nil for a new object. The caller holds the lock.
+func (s *server) notify(collection, kind string, old, o object) {
 	for _, w := range s.watches[collection] {
-		if w.sees(o) {
+		before, after := old != nil && w.sees(old), w.sees(o)
+		switch {
+		case kind != "MODIFIED" && after, before && after:
 			w.events <- event{Type: kind, Object: o}
+		case kind == "DELETED": // it was never selected
+		case after:
+			w.events <- event{Type: "ADDED", Object: o}
+		case before:
+			w.events <- event{Type: "DELETED", Object: old.at(o.version())}
 		}
 	}
 }
