@@ -11,6 +11,10 @@ import (
 type Scope struct {
 	// Node is the name of the node; "" means all.
 	Node string
+	// Labelled restricts the process to objects that are labelled for its node: the
+	// Set lists and watches no others (Set.OnlyNode), and an elected process labels
+	// them (package coordinate).
+	Labelled bool
 	// Segments are the node's accessible_topology, from NodeGetInfo.
 	Segments map[string]string
 }

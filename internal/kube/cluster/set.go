@@ -34,6 +34,7 @@ type Set struct {
 	driver    string
 	logger    *slog.Logger
 	servePoll time.Duration
+	node      string // whose objects are watched; "" for those of all nodes
 
 	mu         sync.Mutex
 	suppressed bool
@@ -55,6 +56,28 @@ func NewSet(clients Clients, driver, namespace string, logger *slog.Logger) *Set
 	}
 }
 
+// OnlyNode restricts the kinds whose number grows with the volumes of the cluster to
+// objects that concern one node: claims and PersistentVolumes with claim.NodeLabel,
+// contents with claim.ManagedByLabel, and the node's own Node and CSINode. It must be
+// called before any store is requested.
+func (s *Set) OnlyNode(node string) { s.node = node }
+
+// labelled selects the objects that a label assigns to the set's node, or to any node.
+func (s *Set) labelled(label string) chosen {
+	if s.node == "" {
+		return chosen{}
+	}
+	return chosen{labels: claim.NodeSelector(label, s.node)}
+}
+
+// named selects the object with the name of the set's node.
+func (s *Set) named() chosen {
+	if s.node == "" {
+		return chosen{}
+	}
+	return chosen{fields: "metadata.name=" + s.node}
+}
+
 // kept returns the store of a resource; it makes the store on the first call.
 func kept[T Object](s *Set, resource schema.GroupVersionResource, make func() *Store[T]) *Store[T] {
 	s.mu.Lock()
@@ -71,7 +94,7 @@ func kept[T Object](s *Set, resource schema.GroupVersionResource, make func() *S
 func (s *Set) Claims() *Store[*corev1.PersistentVolumeClaim] {
 	return kept(s, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), func() *Store[*corev1.PersistentVolumeClaim] {
 		return newStore("PersistentVolumeClaim", &corev1.PersistentVolumeClaim{}, s.clients.Core,
-			s.clients.Core.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll), chosen{}, s.logger)
+			s.clients.Core.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll), s.labelled(claim.NodeLabel), s.logger)
 	})
 }
 
@@ -79,14 +102,14 @@ func (s *Set) Claims() *Store[*corev1.PersistentVolumeClaim] {
 func (s *Set) Volumes() *Store[*corev1.PersistentVolume] {
 	return kept(s, corev1.SchemeGroupVersion.WithResource("persistentvolumes"), func() *Store[*corev1.PersistentVolume] {
 		return newStore("PersistentVolume", &corev1.PersistentVolume{}, s.clients.Core,
-			s.clients.Core.CoreV1().PersistentVolumes(), chosen{}, s.logger)
+			s.clients.Core.CoreV1().PersistentVolumes(), s.labelled(claim.NodeLabel), s.logger)
 	})
 }
 
 // Nodes are the nodes, with their labels and little more.
 func (s *Set) Nodes() *Store[*corev1.Node] {
 	return kept(s, corev1.SchemeGroupVersion.WithResource("nodes"), func() *Store[*corev1.Node] {
-		return newStore("Node", &corev1.Node{}, s.clients.Core, s.clients.Core.CoreV1().Nodes(), chosen{}, s.logger)
+		return newStore("Node", &corev1.Node{}, s.clients.Core, s.clients.Core.CoreV1().Nodes(), s.named(), s.logger)
 	})
 }
 
@@ -123,7 +146,7 @@ func (s *Set) Attachments() *Store[*storagev1.VolumeAttachment] {
 // CSINodes are the nodes' lists of registered drivers.
 func (s *Set) CSINodes() *Store[*storagev1.CSINode] {
 	return kept(s, storagev1.SchemeGroupVersion.WithResource("csinodes"), func() *Store[*storagev1.CSINode] {
-		return newStore("CSINode", &storagev1.CSINode{}, s.clients.Core, s.clients.Core.StorageV1().CSINodes(), chosen{}, s.logger)
+		return newStore("CSINode", &storagev1.CSINode{}, s.clients.Core, s.clients.Core.StorageV1().CSINodes(), s.named(), s.logger)
 	})
 }
 
@@ -137,10 +160,14 @@ func (s *Set) AttributesClasses() *Store[*storagev1.VolumeAttributesClass] {
 
 // Capacities are this driver's CSIStorageCapacity objects in the process's own
 // namespace, of one value of claim.CapacityManagerLabel: next to other nodes'
-// processes, each watches its own only.
+// processes, each watches its own only. "" means those of all processes.
 func (s *Set) Capacities(manager string) *Store[*storagev1.CSIStorageCapacity] {
 	return kept(s, storagev1.SchemeGroupVersion.WithResource("csistoragecapacities"), func() *Store[*storagev1.CSIStorageCapacity] {
-		mine := chosen{labels: labels.Set{claim.CapacityDriverLabel: s.driver, claim.CapacityManagerLabel: manager}.String()}
+		selected := labels.Set{claim.CapacityDriverLabel: s.driver}
+		if manager != "" {
+			selected[claim.CapacityManagerLabel] = manager
+		}
+		mine := chosen{labels: selected.String()}
 		return newStore("CSIStorageCapacity", &storagev1.CSIStorageCapacity{}, s.clients.Core,
 			s.clients.Core.StorageV1().CSIStorageCapacities(s.namespace), mine, s.logger)
 	})
@@ -159,7 +186,7 @@ func (s *Set) SnapshotObjects() *Store[*snapshotv1.VolumeSnapshot] {
 func (s *Set) Contents() *Store[*snapshotv1.VolumeSnapshotContent] {
 	return kept(s, snapshotv1.SchemeGroupVersion.WithResource("volumesnapshotcontents"), func() *Store[*snapshotv1.VolumeSnapshotContent] {
 		return newStore("VolumeSnapshotContent", &snapshotv1.VolumeSnapshotContent{}, s.clients.Snapshots,
-			s.clients.Snapshots.SnapshotV1().VolumeSnapshotContents(), chosen{}, s.logger)
+			s.clients.Snapshots.SnapshotV1().VolumeSnapshotContents(), s.labelled(claim.ManagedByLabel), s.logger)
 	})
 }
 
@@ -175,7 +202,7 @@ func (s *Set) SnapshotClasses() *Store[*snapshotv1.VolumeSnapshotClass] {
 func (s *Set) GroupContents() *Store[*groupv1.VolumeGroupSnapshotContent] {
 	return kept(s, groupv1.SchemeGroupVersion.WithResource("volumegroupsnapshotcontents"), func() *Store[*groupv1.VolumeGroupSnapshotContent] {
 		return newStore("VolumeGroupSnapshotContent", &groupv1.VolumeGroupSnapshotContent{}, s.clients.Snapshots,
-			s.clients.Snapshots.GroupsnapshotV1().VolumeGroupSnapshotContents(), chosen{}, s.logger)
+			s.clients.Snapshots.GroupsnapshotV1().VolumeGroupSnapshotContents(), s.labelled(claim.ManagedByLabel), s.logger)
 	})
 }
 

@@ -51,16 +51,17 @@ type lister[L runtime.Object] interface {
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// chosen adds a label selector to lists and watches.
+// chosen adds a label or field selector to lists and watches. An object that leaves the
+// selection leaves the store.
 type chosen struct {
-	labels string
+	labels, fields string
 }
 
 func newStore[T Object, L runtime.Object](
 	kind string, example T, client any, source lister[L], only chosen, logger *slog.Logger,
 ) *Store[T] {
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector = only.labels
+		o.LabelSelector, o.FieldSelector = only.labels, only.fields
 		return o
 	}
 	listing := &cache.ListWatch{

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"slices"
+
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -46,16 +48,29 @@ func (r *reducer) reduce(item any) (any, error) {
 	return item, nil
 }
 
-// reduceNode keeps of a node its name and labels: its images alone are some ten
-// KiB, and its status changes every few seconds.
+// reduceNode keeps of a node its name, its labels and whether it accepts pods: its images
+// alone are some ten KiB, and its status changes every few minutes.
 func reduceNode(node *corev1.Node) *corev1.Node {
-	return &corev1.Node{
+	reduced := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
 			Labels: node.Labels, DeletionTimestamp: node.DeletionTimestamp,
 		},
 		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
 	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			reduced.Status.Conditions = []corev1.NodeCondition{{Type: condition.Type, Status: condition.Status}}
+		}
+	}
+	return reduced
+}
+
+// Ready reports whether the kubelet of a node reports that it is ready.
+func Ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+	})
 }
 
 func (r *reducer) meta(object metav1.Object) {

@@ -39,8 +39,7 @@ func (r rejection) Unwrap() error        { return r.error }
 // Patch applies operations to the object if it has the same UID. It passes the answer to
 // the store and returns it.
 func (s *Store[T]) Patch(ctx context.Context, client Client[T], object T, ops ...Op) (T, error) {
-	ops = append([]Op{Test(object.GetUID(), "metadata", "uid")}, ops...)
-	return s.write(ctx, client, object, types.JSONPatchType, JSONPatch(ops...))
+	return s.write(ctx, client, object, types.JSONPatchType, JSONPatch(guarded(object, ops)...))
 }
 
 // Merge is Patch with a merge patch. A resourceVersion among the metadata of change
@@ -60,6 +59,29 @@ func (s *Store[T]) Merge(
 func (s *Store[T]) write(
 	ctx context.Context, client Client[T], object T, kind types.PatchType, patch []byte, subresources ...string,
 ) (T, error) {
+	written, err := send(ctx, client, object, kind, patch, subresources...)
+	if err != nil {
+		return object, err
+	}
+	if written.GetDeletionTimestamp() == nil || len(written.GetFinalizers()) > 0 { // else the patch deleted it
+		s.Wrote(written)
+	}
+	return written, nil
+}
+
+// PatchLive is Store.Patch for an object of a kind that the process does not cache.
+func PatchLive[T Object](ctx context.Context, client Client[T], object T, ops ...Op) (T, error) {
+	return send(ctx, client, object, types.JSONPatchType, JSONPatch(guarded(object, ops)...))
+}
+
+func guarded(object metav1.Object, ops []Op) []Op {
+	return append([]Op{Test(object.GetUID(), "metadata", "uid")}, ops...)
+}
+
+// send returns the API server's answer to a patch, or the object unchanged.
+func send[T Object](
+	ctx context.Context, client Client[T], object T, kind types.PatchType, patch []byte, subresources ...string,
+) (T, error) {
 	written, err := client.Patch(ctx, object.GetName(), kind, patch, metav1.PatchOptions{}, subresources...)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -68,9 +90,6 @@ func (s *Store[T]) write(
 		return object, rejection{err}
 	case err != nil:
 		return object, err
-	}
-	if written.GetDeletionTimestamp() == nil || len(written.GetFinalizers()) > 0 { // else the patch deleted it
-		s.Wrote(written)
 	}
 	return written, nil
 }

@@ -10,41 +10,19 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 )
 
-// Annotations of claims. Those with beta or alpha in them are older names,
-// which the controller-manager and users may still write.
+// Annotations of claims.
 const (
-	provisionerAnnotation      = "volume.kubernetes.io/storage-provisioner"
-	betaProvisionerAnnotation  = "volume.beta.kubernetes.io/storage-provisioner"
-	selectedNodeAnnotation     = "volume.kubernetes.io/selected-node"
-	alphaSelectedNode          = "volume.alpha.kubernetes.io/selected-node"
-	betaStorageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
+	provisionerAnnotation     = claim.ProvisionerAnnotation
+	betaProvisionerAnnotation = claim.BetaProvisionerAnnotation
+	selectedNodeAnnotation    = claim.SelectedNodeAnnotation
+	alphaSelectedNode         = claim.AlphaSelectedNodeAnnotation
 )
 
-// driverOf is the provisioner that the controller-manager has chosen.
-func driverOf(pvc *corev1.PersistentVolumeClaim) string {
-	if driver, found := pvc.Annotations[provisionerAnnotation]; found {
-		return driver
-	}
-	return pvc.Annotations[betaProvisionerAnnotation]
-}
+func driverOf(pvc *corev1.PersistentVolumeClaim) string { return claim.Provisioner(pvc) }
 
-// selectedNode is where the first pod that uses the claim will run.
-func selectedNode(pvc *corev1.PersistentVolumeClaim) string {
-	if node := pvc.Annotations[selectedNodeAnnotation]; node != "" {
-		return node
-	}
-	return pvc.Annotations[alphaSelectedNode]
-}
+func selectedNode(pvc *corev1.PersistentVolumeClaim) string { return claim.SelectedNode(pvc) }
 
-func className(pvc *corev1.PersistentVolumeClaim) string {
-	if name, found := pvc.Annotations[betaStorageClassAnnotation]; found {
-		return name
-	}
-	if pvc.Spec.StorageClassName == nil {
-		return ""
-	}
-	return *pvc.Spec.StorageClassName
-}
+func className(pvc *corev1.PersistentVolumeClaim) string { return claim.ClassName(pvc) }
 
 func waitsForConsumer(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer

@@ -21,6 +21,9 @@ func (c *Controller) save(
 ) (*corev1.PersistentVolume, error) {
 	pv := claim.FillVolume(intent.Volume, request, volume)
 	pv.Status = corev1.PersistentVolumeStatus{} // the server sets it
+	if !c.env.Scope.Central() {                 // the affinity is this node's: accept has checked it
+		metav1.SetMetaDataLabel(&pv.ObjectMeta, claim.NodeLabel, claim.NodeLabelValue(c.env.Scope.Node))
+	}
 	made, err := c.env.Core.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
 	if err == nil {
 		c.volumes.Wrote(made)
