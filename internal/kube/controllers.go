@@ -68,7 +68,7 @@ func (c *Controllers) buildProvision(
 		VolumeNamePrefix: t.VolumeNamePrefix, VolumeNameUUIDLength: t.VolumeNameUUIDLength, DefaultFSType: t.DefaultFSType,
 		ExtraCreateMetadata: t.ExtraMetadata, PublishReadOnly: t.PublishReadOnly, AllowVolumeModeChange: !t.KeepVolumeMode,
 		Snapshots: info.controller.Snapshots, Attachments: info.attaches(),
-		ImmediateOnNodes: t.ImmediateOnNodes, Topology: tracker, SourceWorkers: c.options.Limits.SourceWorkers,
+		ImmediateOnNodes: t.ImmediateOnNodes, Elected: c.elected.Load, Topology: tracker, SourceWorkers: c.options.Limits.SourceWorkers,
 	}
 	if slices.Contains(roles, rights.Attach) && info.attaches() {
 		o.AttachFinalizer = claim.AttacherFinalizer(info.name)
@@ -88,8 +88,10 @@ func (c *Controllers) buildProvision(
 		}
 	}
 	room := capacity.New(env, tracker, capacity.Options{
-		Immediate: t.CapacityForImmediate, Poll: t.CapacityPoll, Workers: c.options.Limits.CapacityWorkers, Owner: owner,
+		// The elected process selects nodes for claims with immediate binding by these objects.
+		Immediate: t.CapacityForImmediate || env.Scope.Labelled && t.ImmediateOnNodes,
+		Poll:      t.CapacityPoll, Workers: c.options.Limits.CapacityWorkers, Owner: owner,
 	})
-	o.Observer = room
+	o.Observer, c.refused = room, room.Refused
 	return []controller{provision.New(env, o), room}, nil
 }

@@ -47,7 +47,8 @@ type Options struct {
 	MergesChanges bool
 	// Wanted are the roles to run, if the driver supports them; nil means all.
 	Wanted []Role
-	// Lease configures the leader election; unused on a node.
+	// Lease configures the leader election, which a node's process takes part in with
+	// Tuning.NodeObjectsOnly.
 	Lease  lease.Options
 	Elect  bool
 	Tuning Tuning
@@ -65,6 +66,10 @@ type Controllers struct {
 	phase       atomic.Pointer[string]
 	env         atomic.Pointer[cluster.Env]
 	driver      atomic.Pointer[string]
+	// elected reports that this node's process coordinates all nodes.
+	elected atomic.Bool
+	// refused returns why the driver rejects a class; nil without capacity objects.
+	refused func(class string) (why string, refused bool)
 }
 
 // New prepares the controllers. It reads and writes nothing before Run.
@@ -135,6 +140,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 		return unless(ctx, fmt.Errorf("controllers: %w", err))
 	}
 	c.driver.Store(&info.name)
+	info.scope.Labelled = o.Tuning.NodeObjectsOnly && !info.scope.Central()
 	env, stop, err := c.newEnv(info)
 	if err != nil {
 		return fmt.Errorf("controllers: %w", err)
@@ -160,6 +166,9 @@ func (c *Controllers) Run(ctx context.Context) error {
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return watchDriver(working, env, info, c.reconnected) })
 	group.Go(func() error { return freeAfterFill(working, env.Set) })
+	if env.Scope.Labelled && o.Elect {
+		group.Go(func() error { return c.coordinate(working, env) })
+	}
 	group.Go(func() error {
 		if c.elects(env) {
 			env.Set.Suppress()
@@ -189,8 +198,12 @@ func (c *Controllers) newEnv(info driverInfo) (*cluster.Env, func(), error) {
 		return nil, nil, err
 	}
 	o.Clients.Core = migration.For(info.name).Clients(o.Clients.Core)
+	set := cluster.NewSet(o.Clients, info.name, o.Namespace, o.Logger)
+	if info.scope.Labelled {
+		set.OnlyNode(info.scope.Node)
+	}
 	return &cluster.Env{
-		Driver: info.name, Clients: o.Clients, Set: cluster.NewSet(o.Clients, info.name, o.Namespace, o.Logger),
+		Driver: info.name, Clients: o.Clients, Set: set,
 		CSI: o.CSI, DriverNode: info.nodeID, Recorder: recorder, Scope: info.scope, Namespace: o.Namespace, Intents: o.Intents,
 		Limits: o.Limits.All,
 		Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
@@ -207,6 +220,9 @@ func (c *Controllers) logMissingRights(ctx context.Context, scope cluster.Scope,
 		if o.Elect {
 			needed = append(needed, rights.Lease)
 		}
+	}
+	if scope.Labelled && o.Elect {
+		needed = append(needed, rights.Lease, rights.Coordinate)
 	}
 	if slices.Contains(roles, rights.Provision) {
 		needed = append(needed, rights.Intent)

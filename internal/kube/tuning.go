@@ -28,11 +28,14 @@ type Tuning struct {
 	PublishReadOnly               bool
 	KeepVolumeMode                bool
 	ImmediateOnNodes, HandleInUse bool
-	ExtraModifyMetadata           bool
-	SnapshotNames, GroupNames     claim.Naming
-	ReconcileSync                 time.Duration
-	MaxEntries                    int32
-	HealthInterval                time.Duration
+	// NodeObjectsOnly restricts a node's process to the objects of its node
+	// (cluster.Scope.Labelled).
+	NodeObjectsOnly           bool
+	ExtraModifyMetadata       bool
+	SnapshotNames, GroupNames claim.Naming
+	ReconcileSync             time.Duration
+	MaxEntries                int32
+	HealthInterval            time.Duration
 }
 
 // Bind declares the flags.
@@ -57,6 +60,8 @@ func (t *Tuning) Bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&t.KeepVolumeMode, "prevent-volume-mode-conversion", true, "refuse to restore a snapshot in another volume mode unless its content allows it")
 	flags.BoolVar(&t.ImmediateOnNodes, "node-deployment-immediate-binding", true,
 		"with node deployment, let the nodes provision claims with immediate binding")
+	flags.BoolVar(&t.NodeObjectsOnly, "node-objects-only", false,
+		"with node deployment, list and watch the objects of this node only; one process, elected by a lease, labels them and selects nodes")
 	flags.BoolVar(&t.HandleInUse, "handle-volume-inuse-error", true,
 		"after the driver refused to expand a volume in use, retry only when it is not in use")
 	flags.BoolVar(&t.ExtraModifyMetadata, "extra-modify-metadata", false,

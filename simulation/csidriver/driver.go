@@ -232,7 +232,9 @@ func (d *Driver) NodeGetCapabilities(
 // NodeGetInfo is the RPC.
 func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	answer := &csi.NodeGetInfoResponse{NodeId: cmp.Or(instanceOf(ctx), d.NodeID)}
-	if d.Topology != nil {
+	if node := instanceOf(ctx); node != "" {
+		answer.AccessibleTopology = &csi.Topology{Segments: map[string]string{TopologyKey: node}}
+	} else if d.Topology != nil {
 		answer.AccessibleTopology = &csi.Topology{Segments: d.Topology}
 	}
 	return answer, nil

@@ -55,16 +55,21 @@ func (c *Controller) claimChanged(old, new *corev1.PersistentVolumeClaim) {
 	}
 }
 
+// Refused returns why the driver rejects a StorageClass.
+func (c *Controller) Refused(class string) (why string, refused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	why, refused = c.refused[class]
+	return why, refused
+}
+
 func (c *Controller) warnIfRefused(pvc *corev1.PersistentVolumeClaim) {
 	if pvc.Spec.StorageClassName == nil || pvc.Spec.VolumeName != "" ||
 		pvc.DeletionTimestamp != nil || pvc.Annotations[selectedNode] != "" {
 		return
 	}
 	class := *pvc.Spec.StorageClassName
-	c.mu.Lock()
-	why, refused := c.refused[class]
-	c.mu.Unlock()
-	if refused {
+	if why, refused := c.Refused(class); refused {
 		c.env.Recorder.Event(pvc, corev1.EventTypeWarning, reasonRefused,
 			fmt.Sprintf("no pod with a volume of StorageClass %q can be scheduled, since driver %s rejects the class: %.800s",
 				class, c.env.Driver, why))

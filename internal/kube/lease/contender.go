@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -68,11 +69,33 @@ func (c *contender) acquire(ctx context.Context) (sent time.Time, held bool) {
 		if !errors.As(err, &heldError{}) && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "cannot acquire the lease; retrying", "error", err)
 		}
-		longer := rand.Float64() * JitterFactor * float64(c.options.RetryPeriod) //nolint:gosec // nothing secret
-		if !pause(ctx, c.options.clock, c.options.RetryPeriod+time.Duration(longer)) {
+		period := c.period()
+		longer := rand.Float64() * JitterFactor * float64(period) //nolint:gosec // nothing secret
+		if !pause(ctx, c.options.clock, period+time.Duration(longer)) {
 			return time.Time{}, false
 		}
 	}
+}
+
+// contendersAnnotation on a Lease has the number of processes that contend for it.
+const contendersAnnotation = "holdfast.dev/contenders"
+
+// pollEach is the least average time between two polls of all contenders.
+const pollEach = 100 * time.Millisecond
+
+// period returns the pause between two attempts to acquire the lease. Of many contenders
+// each pauses longer, as long as the holder seems to renew the lease. The time of the
+// renewal is that of another clock: it decides about the pause, and not about the lease.
+func (c *contender) period() time.Duration {
+	if c.lease == nil || c.lease.Spec.RenewTime == nil || c.lease.Spec.LeaseDurationSeconds == nil {
+		return c.options.RetryPeriod
+	}
+	contenders, err := strconv.Atoi(c.lease.Annotations[contendersAnnotation])
+	duration := time.Duration(*c.lease.Spec.LeaseDurationSeconds) * time.Second
+	if err != nil || c.options.clock.Now().Sub(c.lease.Spec.RenewTime.Time) > duration {
+		return c.options.RetryPeriod
+	}
+	return max(c.options.RetryPeriod, time.Duration(contenders)*pollEach)
 }
 
 // renew renews the lease until the term or ctx ends.
@@ -173,6 +196,9 @@ func (c *contender) write(
 	next.Spec = spec
 	for key, value := range c.options.Labels {
 		metav1.SetMetaDataLabel(&next.ObjectMeta, key, value)
+	}
+	if c.options.Contenders != nil {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, contendersAnnotation, strconv.Itoa(c.options.Contenders()))
 	}
 	c.wrote = true
 	sent = c.options.clock.Now()

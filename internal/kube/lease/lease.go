@@ -59,6 +59,10 @@ type Options struct {
 	// between two attempts. 0 means the defaults above.
 	Duration, RenewDeadline, RetryPeriod time.Duration
 	Labels                               map[string]string
+	// Contenders returns how many processes contend for the lease, as far as its holder
+	// knows; it may be nil. Many contenders poll less often: together about ten times a
+	// second.
+	Contenders func() int
 	// State receives the state of the election; it may be nil.
 	State *State
 	// clock is the process's clock; nil means the system's.

@@ -22,6 +22,9 @@ import (
 // change of a watched object.
 const recheckPeriod = time.Minute
 
+// sourceRecheck is the pause if the source of a claim is not watched.
+const sourceRecheck = 5 * time.Second
+
 // waiting is an error that only a change of a watched object ends.
 type waiting struct{ error }
 
@@ -34,6 +37,10 @@ func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, 
 	uid := types.UID(key)
 	pvc := c.claim(uid)
 	if intent, begun := c.intents.Get(key); begun {
+		pvc, err := c.claimOf(ctx, pvc, intent)
+		if err != nil {
+			return 0, err
+		}
 		return c.resume(ctx, pvc, intent)
 	}
 	if pvc == nil || pvc.Spec.VolumeName != "" {
@@ -112,6 +119,12 @@ func (c *Controller) begin(
 	known := c.progress.of(pvc.UID)
 	if pause := time.Until(known.slow); pause > 0 && known.slowClass == class.UID {
 		return pause, nil
+	}
+	if c.env.Scope.Labelled && !waitsForConsumer(class) {
+		// As below: the elected process does not know the intents.
+		if begun, err := c.intents.Foreign(ctx, string(pvc.UID)); begun || err != nil {
+			return recheckPeriod, err
+		}
 	}
 	if !c.env.Scope.Central() && selectedNode(pvc) == "" {
 		if begun, err := c.intents.Foreign(ctx, string(pvc.UID)); begun || err != nil {
@@ -201,7 +214,11 @@ func (c *Controller) unprepared(
 		_ = c.failed(pvc, class.Name, err)
 		return 0, c.reschedule(ctx, pvc, selectedNode(pvc))
 	case errors.As(err, &wait):
-		return c.explainWait(pvc, fmt.Sprintf("failed to provision volume with StorageClass %q: %v", class.Name, err))
+		after, err := c.explainWait(pvc, fmt.Sprintf("failed to provision volume with StorageClass %q: %v", class.Name, err))
+		if c.env.Scope.Labelled && sourceOf(pvc) != "" {
+			after = sourceRecheck
+		}
+		return after, err
 	}
 	return 0, c.failed(pvc, class.Name, err)
 }

@@ -82,6 +82,9 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 		c.info(live, reasonFailedDelete, "%s", reason)
 		return recheckPeriod, nil
 	}
+	if twin, err := c.unlabelledTwin(ctx, live); twin != "" || err != nil {
+		return behindCache, err // once it is labelled, keptBy reports it
+	}
 	began := time.Now()
 	err = c.deleteVolume(ctx, live)
 	if ctx.Err() == nil {

@@ -35,7 +35,11 @@ func (c *Controller) listen() {
 		c.snapshots.OnChange(c.snapshotChanged)
 	}
 	if c.contents != nil {
-		c.contents.OnChange(func(_, now *snapshotv1.VolumeSnapshotContent) {
+		c.contents.OnChange(func(old, now *snapshotv1.VolumeSnapshotContent) {
+			if c.env.Scope.Labelled && old == nil && now.Spec.Driver == c.env.Driver {
+				// The snapshot is not watched, and may have been released from a copy before the start.
+				c.sourceQueue.Add(cluster.SnapshotSource(now.Spec.VolumeSnapshotRef.Namespace, now.Spec.VolumeSnapshotRef.Name))
+			}
 			if now != nil && now.Spec.Driver == c.env.Driver && c.hasSnapshot(now) {
 				c.wake(cluster.ClaimBySource(), cluster.SnapshotSource(now.Spec.VolumeSnapshotRef.Namespace, now.Spec.VolumeSnapshotRef.Name))
 			}

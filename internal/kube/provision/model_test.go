@@ -37,6 +37,10 @@ type chaos struct {
 	nodes   bool // the controllers run on nodes at times, else always centrally
 	// immediate, with nodes: no node is selected for a claim.
 	immediate bool
+	// labelled, with nodes: each process watches the objects that are labelled for its
+	// node, and an elected process, which dies at a random step, labels them.
+	labelled bool
+	elected  *elected
 	// home, with immediate, is the node of a central process's instance of the driver,
 	// where each node has an instance with its own storage; "" if the storage is one.
 	home  string
@@ -66,7 +70,7 @@ func newChaos(t *testing.T, seed uint64, focused bool) *chaos {
 	c.focused = focused
 	c.short = !focused && c.choose.IntN(2) == 0
 	if c.nodes = !c.short && c.choose.IntN(2) == 0; c.nodes {
-		c.immediate = c.choose.IntN(4) > 0
+		c.immediate, c.labelled = c.choose.IntN(4) > 0, c.choose.IntN(2) == 0
 		if c.immediate && c.choose.IntN(3) > 0 {
 			c.home, c.Driver.Creation.Answer = c.node(), nil
 		}
@@ -159,6 +163,7 @@ func (c *chaos) start() {
 	if c.nodes {
 		mode = c.choose.IntN(4)
 	}
+	c.elect(mode >= 2, true)
 	switch mode {
 	case 0, 1:
 		c.death, c.bury = c.mortal(point, c.central, c.options)
@@ -183,16 +188,21 @@ func (c *chaos) central(env *cluster.Env, o *Options) {
 
 // onNode deploys the process of a node.
 func (c *chaos) onNode(node string) func(*cluster.Env, *Options) {
-	if c.home == "" {
-		return immediateOnNode(node)
+	as := immediateOnNode(node)
+	if c.labelled {
+		as = labelledOnNode(node)
 	}
-	return c.withInstance(node, immediateOnNode(node))
+	if c.home == "" {
+		return as
+	}
+	return c.withInstance(node, as)
 }
 
 // runLast starts what serves every volume: a central process, or the processes of all
 // nodes if each has storage of its own. Before these last, a central process completes
 // the intents that no node does.
 func (c *chaos) runLast() {
+	c.elect(c.home != "", false)
 	if c.home == "" {
 		c.run(c.central, c.options)
 		return
@@ -381,6 +391,7 @@ func (c *chaos) withIntent(volumes []corev1.PersistentVolume) (begun []corev1.Pe
 }
 
 func (c *chaos) step() {
+	c.reelect()
 	switch c.choose.IntN(8) {
 	case 0, 1, 2:
 		c.add()
@@ -397,6 +408,7 @@ func (c *chaos) step() {
 		}
 		c.bury()
 		c.ended()
+		c.elect(false, false)
 		c.stopBinding()
 		if c.focused || c.choose.IntN(3) > 0 {
 			c.keep()

@@ -46,7 +46,7 @@ func nodesWorld(t *testing.T, class *storagev1.StorageClass, nodes ...string) *w
 		volume.AccessibleTopology = request.GetAccessibilityRequirements().GetPreferred()
 	}
 	for _, node := range nodes {
-		w.Add(registered(node))
+		w.Add(registered(node), machine(node))
 	}
 	return w
 }

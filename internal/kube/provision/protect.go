@@ -45,7 +45,7 @@ func (c *Controller) protectSnapshot(
 	if ops == nil {
 		return source, nil
 	}
-	written, err := c.snapshots.Patch(ctx, c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace), source, ops...)
+	written, err := c.patchSnapshot(ctx, source, ops)
 	if apierrors.IsForbidden(err) {
 		c.log.WarnContext(ctx, "a snapshot that is being restored cannot be kept from deletion",
 			"snapshot", cluster.KeyOf(source), "error", err)
@@ -64,18 +64,18 @@ const spread = 5 * time.Second
 // syncSource removes the finalizer of a source that is not copied any more. The key is
 // that of cluster.ClaimBySource.
 func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration, error) {
-	source, finalizer := c.protected(key)
-	if source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) || c.elsewhereByCache(source) {
-		return 0, nil
+	source, finalizer, err := c.protected(ctx, key)
+	if err != nil || source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) || c.elsewhereByCache(source) {
+		return 0, err
 	}
-	if !c.env.Scope.Central() && c.progress.shouldReport(source.GetUID(), "to be released") {
+	if !c.env.Scope.Central() && !c.env.Scope.Labelled && c.progress.shouldReport(source.GetUID(), "to be released") {
 		return rand.N(spread), nil
 	}
 	if copied, err := c.copies(ctx, source); err != nil || !copied {
 		return 0, err
 	}
 	c.progress.forget(source.GetUID())
-	err := c.patchSource(ctx, source, cluster.RemoveFinalizers(source, finalizer))
+	err = c.patchSource(ctx, source, cluster.RemoveFinalizers(source, finalizer))
 	if err != nil && !errors.Is(err, cluster.ErrGone) {
 		return 0, fmt.Errorf("remove the finalizer of %s, which is not copied any more: %w", key, err)
 	}
@@ -97,25 +97,25 @@ func (c *Controller) elsewhereByCache(source cluster.Object) bool {
 			return false
 		}
 		content, found := c.contents.Get(*source.Status.BoundVolumeSnapshotContentName)
-		return found && !c.hasSnapshot(content)
+		return found && !c.hasSnapshot(content) || !found && c.env.Scope.Labelled
 	}
 	return false
 }
 
 // protected finds a source and the finalizer that keeps it; nil if it is gone.
-func (c *Controller) protected(key string) (cluster.Object, string) {
+func (c *Controller) protected(ctx context.Context, key string) (cluster.Object, string, error) {
 	kind, name, _ := strings.Cut(key, "/")
 	switch {
 	case kind == "PersistentVolumeClaim":
 		if pvc, found := c.claims.Get(name); found {
-			return pvc, lifecycle.CloneFinalizer
+			return pvc, lifecycle.CloneFinalizer, nil
 		}
-	case kind == "VolumeSnapshot" && c.snapshots != nil:
-		if snapshot, found := c.snapshots.Get(name); found {
-			return snapshot, lifecycle.RestoreFinalizer
+	case kind == "VolumeSnapshot" && c.options.Snapshots:
+		if snapshot, err := c.snapshotNamed(ctx, name); snapshot != nil || err != nil {
+			return snapshot, lifecycle.RestoreFinalizer, err
 		}
 	}
-	return nil, ""
+	return nil, "", nil
 }
 
 // copies reports whether this process copies a source. The finalizers are the same for
@@ -166,7 +166,7 @@ func (c *Controller) patchSource(ctx context.Context, source cluster.Object, ops
 	case *corev1.PersistentVolumeClaim:
 		_, err = c.claims.Patch(ctx, c.env.Core.CoreV1().PersistentVolumeClaims(source.Namespace), source, ops...)
 	case *snapshotv1.VolumeSnapshot:
-		_, err = c.snapshots.Patch(ctx, c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace), source, ops...)
+		_, err = c.patchSnapshot(ctx, source, ops)
 	}
 	return err
 }

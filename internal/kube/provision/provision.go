@@ -69,7 +69,11 @@ type Options struct {
 	// with PUBLISH_UNPUBLISH_VOLUME.
 	Attachments bool
 	// ImmediateOnNodes lets nodes serve claims with immediate binding, in a node's scope.
+	// With cluster.Scope.Labelled an elected process selects the node of such a claim.
 	ImmediateOnNodes bool
+	// Elected reports whether this process is elected to write events that are no single
+	// node's, with cluster.Scope.Labelled; it may be nil.
+	Elected func() bool
 	// Topology may be nil for a driver without VOLUME_ACCESSIBILITY_CONSTRAINTS
 	// and in a node's scope.
 	Topology Topology
@@ -113,8 +117,8 @@ type Controller struct {
 	classes     *cluster.Store[*storagev1.StorageClass]
 	attributes  *cluster.Store[*storagev1.VolumeAttributesClass]
 	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
-	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots
-	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes
+	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots, and with Scope.Labelled
+	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes, and with Scope.Labelled
 	// contents say which node has a snapshot; nil without Options.Snapshots and for
 	// a central process.
 	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]
@@ -153,12 +157,14 @@ func New(env *cluster.Env, o Options) *Controller {
 		c.attachments.Use(cluster.AttachmentByVolume())
 	}
 	if o.Snapshots {
-		c.snapshots = env.Set.SnapshotObjects()
+		if !env.Scope.Labelled {
+			c.snapshots = env.Set.SnapshotObjects()
+		}
 		if !env.Scope.Central() {
 			c.contents = env.Set.Contents()
 		}
 	}
-	if o.ImmediateOnNodes && !env.Scope.Central() {
+	if o.ImmediateOnNodes && !env.Scope.Central() && !env.Scope.Labelled {
 		c.csiNodes = env.Set.CSINodes()
 		c.csiNodes.Use(cluster.CSINodeByDriver())
 	}

@@ -29,7 +29,7 @@ func (c *Controller) source(
 func (c *Controller) sourceClaim(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
 ) (claim.Source, error) {
-	source, volume, err := c.cloned(pvc, name)
+	source, volume, err := c.cloned(ctx, pvc, name)
 	if err != nil {
 		return claim.Source{}, err
 	}
@@ -40,7 +40,7 @@ func (c *Controller) sourceClaim(
 		return claim.Source{}, err
 	}
 	// The answer is newer than what was checked.
-	if _, err = c.checkClone(pvc, name, source); err != nil {
+	if _, err = c.checkClone(ctx, pvc, name, source); err != nil {
 		return claim.Source{}, err
 	}
 	return claim.Source{VolumeHandle: volume.Spec.CSI.VolumeHandle}, nil
@@ -48,18 +48,23 @@ func (c *Controller) sourceClaim(
 
 // cloned is the claim to be cloned, with its volume, if it can be now.
 func (c *Controller) cloned(
-	pvc *corev1.PersistentVolumeClaim, name string,
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
 ) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
-	source, _ := c.claims.Get(pvc.Namespace + "/" + name)
-	volume, err := c.checkClone(pvc, name, source)
+	source, err := c.claimNamed(ctx, pvc.Namespace+"/"+name)
+	if err != nil {
+		return nil, nil, err
+	}
+	volume, err := c.checkClone(ctx, pvc, name, source)
 	return source, volume, err
 }
 
 func (c *Controller) checkClone(
-	pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim,
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim,
 ) (volume *corev1.PersistentVolume, err error) {
 	if source != nil {
-		volume, _ = c.volumes.Get(source.Spec.VolumeName)
+		if volume, err = c.volumeNamed(ctx, source.Spec.VolumeName); err != nil {
+			return nil, err
+		}
 	}
 	if err := lifecycle.CheckClone(pvc, name, source, volume, c.env.Driver); err != nil {
 		return nil, waiting{err}
@@ -91,10 +96,13 @@ func (c *Controller) restored(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
 ) (*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent, error) {
 	key := pvc.Namespace + "/" + name
-	if c.snapshots == nil {
+	if !c.options.Snapshots {
 		return nil, nil, fmt.Errorf("%s: snapshots are not followed; start the provisioner with them", claim.Describe(pvc))
 	}
-	snapshot, _ := c.snapshots.Get(key)
+	snapshot, err := c.snapshotNamed(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := checkSnapshot(pvc, name, snapshot); err != nil {
 		return nil, nil, err
 	}

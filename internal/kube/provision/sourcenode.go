@@ -31,7 +31,7 @@ func (c *Controller) elsewhere(pvc *corev1.PersistentVolumeClaim, source string)
 // volume is due: with WaitForFirstConsumer after a node was selected, so that a claim
 // without one was released by that node.
 func (c *Controller) maySelectBySource(pvc *corev1.PersistentVolumeClaim) bool {
-	return !c.env.Scope.Central() && sourceOf(pvc) != ""
+	return !c.env.Scope.Central() && !c.env.Scope.Labelled && sourceOf(pvc) != ""
 }
 
 // selectBySource selects this node for a claim whose source is here. The node of the
@@ -65,7 +65,7 @@ func (c *Controller) sourceHere(ctx context.Context, pvc *corev1.PersistentVolum
 	}
 	switch source.Kind {
 	case claim.SourceClaim:
-		_, volume, err := c.cloned(pvc, source.Name)
+		_, volume, err := c.cloned(ctx, pvc, source.Name)
 		return err == nil && c.env.Scope.OwnsVolume(volume), err
 	case claim.SourceSnapshot:
 		if c.snapshots == nil {
@@ -97,8 +97,8 @@ func (c *Controller) hasSnapshot(content *snapshotv1.VolumeSnapshotContent) bool
 	if c.env.Scope.Central() {
 		return true
 	}
-	if node, labelled := content.Labels[claim.ManagedByLabel]; labelled {
-		return node == c.env.Scope.Node
+	if node := content.Labels[claim.ManagedByLabel]; node != claim.AnyNode {
+		return node == claim.NodeLabelValue(c.env.Scope.Node)
 	}
 	if content.Spec.Source.VolumeHandle == nil {
 		return true

@@ -73,10 +73,11 @@ func completedSoon(unserved intent.Unserved[volumeIntent]) bool {
 }
 
 // reportUnserved writes an event on the claim of an intent that no process
-// completes. The node of the first rank writes it.
+// completes. The node of the first rank writes it, or the elected process.
 func (c *Controller) reportUnserved(unserved intent.Unserved[volumeIntent]) {
 	stub := unserved.Intent.claimStub()
-	if c.csiNodes == nil || c.rank(stub.UID) > 0 {
+	first := c.csiNodes != nil && c.rank(stub.UID) == 0
+	if !first && (c.options.Elected == nil || !c.options.Elected()) {
 		return
 	}
 	from := "a controller for all nodes"

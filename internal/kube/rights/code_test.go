@@ -26,6 +26,7 @@ func rows() []row {
 		{[]Role{GroupSnapshot}, []string{"groupsnapshot", "snapshot/content"}},
 		{[]Role{Health}, []string{"health"}},
 		{[]Role{Capacity}, []string{"capacity", "topology"}},
+		{[]Role{Coordinate}, []string{"coordinate"}},
 		{[]Role{Metadata}, []string{"nodemeta"}},
 		{[]Role{StartupTaint}, []string{"taint"}},
 		{[]Role{PreStop}, []string{"drain"}},
@@ -218,7 +219,7 @@ func (r reader) client(e ast.Expr) (Right, bool) {
 // cluster.Store.
 func (r reader) ofStore(call *ast.CallExpr) (Right, bool) {
 	_, method := selected(call.Fun)
-	verb, ok := map[string]string{"Patch": "patch", "Merge": "patch", "Live": "get", "Retry": "get"}[method]
+	verb, ok := map[string]string{"Patch": "patch", "PatchLive": "patch", "Merge": "patch", "Live": "get", "Retry": "get"}[method]
 	if !ok || len(call.Args) < 3 {
 		return Right{}, false
 	}

@@ -27,11 +27,14 @@ const (
 	Lease    Role = "lease"    // the leader election of several replicas
 	Intent   Role = "intent"   // intents of the provisioner, in ConfigMaps
 	Events   Role = "events"   // events on the users' objects
+	// Coordinate is the work of the process that is elected among those of the nodes
+	// (--node-objects-only).
+	Coordinate Role = "coordinate"
 )
 
 // Roles lists all kinds of work.
 func Roles() []Role {
-	return []Role{Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health, Capacity, Lease, Intent, Events}
+	return []Role{Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health, Capacity, Lease, Intent, Events, Coordinate}
 }
 
 // Mode is how the process is deployed: once for the cluster, or on each node for the

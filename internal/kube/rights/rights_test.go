@@ -35,8 +35,8 @@ func TestOf_isSortedAndWithoutDuplicates(t *testing.T) {
 	}
 }
 
-func TestOf_aNodeWritesNeitherLeasesNorAttachments(t *testing.T) {
-	for _, right := range Of(Node, Provision, Resize, Modify, Snapshot, GroupSnapshot, Health, Capacity, Lease, Intent, Events) {
+func TestOf_aNodeWritesNoAttachmentsAndNoLeaseUnlessItMayBeElected(t *testing.T) {
+	for _, right := range Of(Node, Provision, Resize, Modify, Snapshot, GroupSnapshot, Health, Capacity, Intent, Events, Coordinate) {
 		switch right.Resource {
 		case "leases", "volumeattachments", "replicasets", "pods":
 			t.Errorf("a node may %s", right)

@@ -17,7 +17,7 @@ const (
 // secrets.
 func table() []need {
 	return join(
-		provision(), attach(), resize(), modify(), snapshot(), groupSnapshot(), health(), own(),
+		provision(), attach(), resize(), modify(), snapshot(), groupSnapshot(), health(), coordinate(), own(),
 		[]need{{role: Events, what: "events", verbs: "create patch"}},
 	)
 }
@@ -40,6 +40,7 @@ func provision() []need {
 		{role: role, group: storageGroup, what: "volumeattributesclasses", verbs: cached},
 		// The sources of claims, which must not be deleted while they are copied.
 		{role: role, group: snapshotGroup, what: "volumesnapshots", verbs: cached + " patch"},
+		{role: role, only: Node, group: snapshotGroup, what: "volumesnapshots", verbs: live}, // with --node-objects-only
 		{role: role, group: snapshotGroup, what: "volumesnapshotcontents", verbs: live},
 		{role: role, only: Node, group: snapshotGroup, what: "volumesnapshotcontents", verbs: cached}, // which node has a snapshot
 		// Topology. With node deployment the nodes take turns at claims of immediate
@@ -109,6 +110,23 @@ func health() []need {
 	}
 }
 
+func coordinate() []need {
+	const role = Coordinate
+	return []need{
+		// Labels, selected nodes, and finalizers of sources.
+		{role: role, what: "persistentvolumeclaims", verbs: cached + " patch"},
+		{role: role, what: "persistentvolumes", verbs: cached + " patch"},
+		{role: role, group: snapshotGroup, what: "volumesnapshots", verbs: cached + " patch"},
+		{role: role, group: snapshotGroup, what: "volumesnapshotcontents", verbs: cached + " get patch"},
+		{role: role, group: groupsGroup, what: "volumegroupsnapshotcontents", verbs: cached + " patch"},
+		// The nodes that may be selected.
+		{role: role, what: "nodes", verbs: cached + " get"},
+		{role: role, group: storageGroup, what: "csinodes", verbs: cached},
+		{role: role, group: storageGroup, what: "storageclasses", verbs: cached},
+		{role: role, in: Own, group: storageGroup, what: "csistoragecapacities", verbs: cached},
+	}
+}
+
 // own returns the rights within one namespace, and those to find the owner of capacity
 // objects.
 func own() []need {
@@ -124,7 +142,7 @@ func own() []need {
 		{role: Capacity, only: Central, in: Own, what: "pods", verbs: live},
 		{role: Capacity, only: Central, in: Own, group: "apps", what: "replicasets", verbs: live},
 
-		{role: Lease, only: Central, in: Own, group: "coordination.k8s.io", what: "leases", verbs: "get create update"},
+		{role: Lease, in: Own, group: "coordination.k8s.io", what: "leases", verbs: "get create update"},
 		{role: Intent, in: Intents, what: "configmaps", verbs: "get list create update delete"},
 	}
 }

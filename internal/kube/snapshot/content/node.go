@@ -26,13 +26,12 @@ func (w *Writer[T]) Claim(ctx context.Context, object T, owner *Owner) (T, error
 	}
 	unclaimed := func(object T) bool { return !labelled(object) }
 	return w.write(ctx, object, unclaimed, func(object T) (T, error) {
-		return w.Store.Patch(ctx, w.API, object, cluster.TestVersion(object.GetResourceVersion()), label(object, owner.scope.Node))
+		return w.Store.Patch(ctx, w.API, object, cluster.TestVersion(object.GetResourceVersion()), label(object, claim.NodeLabelValue(owner.scope.Node)))
 	})
 }
 
 func labelled(object metav1.Object) bool {
-	_, ok := object.GetLabels()[claim.ManagedByLabel]
-	return ok
+	return object.GetLabels()[claim.ManagedByLabel] != claim.AnyNode
 }
 
 func label(object metav1.Object, node string) cluster.Op {

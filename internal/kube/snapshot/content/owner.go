@@ -51,8 +51,8 @@ func (o *Owner) Of(object metav1.Object, volumeHandles []string) Ownership {
 	if o.scope.Central() {
 		return Own
 	}
-	if node, labelled := object.GetLabels()[claim.ManagedByLabel]; labelled {
-		if node == o.scope.Node {
+	if node := object.GetLabels()[claim.ManagedByLabel]; node != claim.AnyNode {
+		if node == claim.NodeLabelValue(o.scope.Node) {
 			return Own
 		}
 		return Elsewhere

@@ -1,0 +1,132 @@
+package coordinate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// unlabelled is the value of volumesByLabel for an object without the label. No value of
+// a label has a slash.
+const unlabelled = "/"
+
+// volumesByLabel finds PersistentVolumes by the value of claim.NodeLabel.
+func volumesByLabel() cluster.Index[*corev1.PersistentVolume] {
+	return cluster.Index[*corev1.PersistentVolume]{Name: "nodeLabel", Values: func(pv *corev1.PersistentVolume) []string {
+		if value, found := pv.Labels[claim.NodeLabel]; found {
+			return []string{value}
+		}
+		return []string{unlabelled}
+	}}
+}
+
+// volumesByClaim finds PersistentVolumes by the UID of their claim.
+func volumesByClaim() cluster.Index[*corev1.PersistentVolume] {
+	return cluster.Index[*corev1.PersistentVolume]{Name: "claim", Values: func(pv *corev1.PersistentVolume) []string {
+		if pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == "" {
+			return nil
+		}
+		return []string{string(pv.Spec.ClaimRef.UID)}
+	}}
+}
+
+// labelOp returns the operation that sets a label.
+func labelOp(object metav1.Object, key, value string) cluster.Op {
+	if object.GetLabels() == nil {
+		return cluster.Add(map[string]string{key: value}, "metadata", "labels")
+	}
+	return cluster.Add(value, "metadata", "labels", key)
+}
+
+// syncVolume labels a PersistentVolume of the driver with its node.
+func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration, error) {
+	pv, found := c.volumes.Get(name)
+	if !found || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != c.env.Driver {
+		return 0, nil
+	}
+	value, known := c.labelOfVolume(pv)
+	if current, labelled := pv.Labels[claim.NodeLabel]; !known || labelled && current == value {
+		return 0, nil
+	}
+	if err := c.hit("label/volume"); err != nil {
+		return 0, err
+	}
+	_, err := c.volumes.Patch(ctx, c.env.Core.CoreV1().PersistentVolumes(), pv, labelOp(pv, claim.NodeLabel, value))
+	return ended(err, "label PersistentVolume %q with its node", name)
+}
+
+// labelOfVolume returns the value of claim.NodeLabel for a PersistentVolume: the node
+// whose labels its affinity matches, or AnyNode for one that several nodes can have. known
+// is false if no node with the driver matches, such as for a node that was removed.
+// A label that names one of several nodes stays as long as that node matches, and
+// AnyNode stays in any case: other nodes' drivers may start later.
+func (c *Controller) labelOfVolume(pv *corev1.PersistentVolume) (value string, known bool) {
+	affinity := pv.Spec.NodeAffinity
+	if affinity == nil || affinity.Required == nil {
+		return claim.AnyNode, true
+	}
+	current, labelled := pv.Labels[claim.NodeLabel]
+	if labelled && current == claim.AnyNode {
+		return current, true
+	}
+	matching := c.nodes.matching(affinity)
+	for _, node := range matching {
+		if claim.NodeLabelValue(node.name) == current {
+			return current, true
+		}
+	}
+	switch len(matching) {
+	case 0:
+		return "", false
+	case 1:
+		return claim.NodeLabelValue(matching[0].name), true
+	}
+	return claim.AnyNode, true
+}
+
+// labelOfClaim returns the value of claim.NodeLabel for a claim: that of its volume, or
+// the selected node. known is false for a claim without both.
+func (c *Controller) labelOfClaim(pvc *corev1.PersistentVolumeClaim) (value string, known bool) {
+	if pv := c.volumeOf(pvc); pv != nil {
+		if value, labelled := pv.Labels[claim.NodeLabel]; labelled {
+			return value, true
+		}
+		return c.labelOfVolume(pv)
+	}
+	node := claim.SelectedNode(pvc)
+	return claim.NodeLabelValue(node), node != "" && claim.Provisioner(pvc) == c.env.Driver
+}
+
+// labelClaim labels a claim with its node. done reports that it has the label.
+func (c *Controller) labelClaim(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (done bool, err error) {
+	value, known := c.labelOfClaim(pvc)
+	if current, labelled := pvc.Labels[claim.NodeLabel]; !known || labelled && current == value {
+		return true, nil
+	}
+	if err := c.hit("label/claim"); err != nil {
+		return false, err
+	}
+	claimAPI := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace)
+	// A changed selection changes the label: the next event of the claim leads here again.
+	_, err = c.claims.Patch(ctx, claimAPI, pvc, cluster.TestVersion(pvc.ResourceVersion), labelOp(pvc, claim.NodeLabel, value))
+	_, err = ended(err, "label %s with its node", claim.Describe(pvc))
+	return false, err
+}
+
+// ended returns the result of a write. An object that is gone needs none; one that has
+// changed meanwhile is processed again.
+func ended(err error, format string, arguments ...any) (time.Duration, error) {
+	switch {
+	case err == nil, isGone(err):
+		return 0, nil
+	case isChanged(err):
+		return changedPause, nil
+	}
+	return 0, fmt.Errorf(format+": %w", append(arguments, err)...)
+}

@@ -1,0 +1,197 @@
+package coordinate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+)
+
+const (
+	claimKind    = "PersistentVolumeClaim"
+	snapshotKind = "VolumeSnapshot"
+)
+
+// selectBySource selects the node of a claim's source. The process of that node checks
+// the source. key is that of cluster.ClaimBySource.
+func (c *Controller) selectBySource(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, key string,
+) (time.Duration, error) {
+	kind, name, _ := strings.Cut(key, "/")
+	var candidates []node
+	var lacks string
+	switch kind {
+	case claimKind:
+		candidates, lacks = c.nodesOfClaim(name)
+	case snapshotKind:
+		candidates, lacks = c.nodesOfSnapshot(name)
+	default:
+		return 0, nil // a volume populator's
+	}
+	if lacks != "" {
+		c.events.warn(pvc, "%s: the source, %s %q, %s", claim.Describe(pvc), kind, name, lacks)
+		return recheckPeriod, nil
+	}
+	pause := recheckPeriod
+	for _, one := range candidates {
+		if wait := c.placements.skips(pvc.UID, one.name); wait > 0 {
+			pause = min(pause, wait)
+			continue
+		}
+		if one.open() {
+			return c.writeNode(ctx, pvc, one.name)
+		}
+	}
+	if len(candidates) == 1 && c.placements.skips(pvc.UID, candidates[0].name) == 0 {
+		c.events.warn(pvc, "%s: the source, %s %q, is on node %q, which is not ready or accepts no pods",
+			claim.Describe(pvc), kind, name, candidates[0].name)
+	}
+	return pause, nil
+}
+
+// nodesOfClaim returns the nodes that have the volume of a claim, or what it lacks.
+func (c *Controller) nodesOfClaim(key string) (candidates []node, lacks string) {
+	source, found := c.claims.Get(key)
+	if !found {
+		return nil, "does not exist"
+	}
+	pv := c.volumeOf(source)
+	switch {
+	case pv == nil:
+		return nil, "has no volume of driver " + c.env.Driver + " yet"
+	case pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil:
+		return c.nodes.all(), ""
+	}
+	return c.orLacks(c.nodes.matching(pv.Spec.NodeAffinity))
+}
+
+// nodesOfSnapshot returns the nodes that have a snapshot: the one of its content's label,
+// or those of the volume that it is of.
+func (c *Controller) nodesOfSnapshot(key string) (candidates []node, lacks string) {
+	snapshot, found := c.snapshots.Get(key)
+	if !found {
+		return nil, "does not exist"
+	}
+	content, found := c.contents.store.Get(lifecycle.BoundContent(snapshot))
+	if !found {
+		return nil, "is not bound to a VolumeSnapshotContent yet"
+	}
+	if content.Spec.Driver != c.env.Driver {
+		return nil, "is of driver " + content.Spec.Driver
+	}
+	if value := content.Labels[claim.ManagedByLabel]; value != claim.AnyNode {
+		return c.orLacks(c.labelled(value))
+	}
+	for _, handle := range c.contents.volumes(content) {
+		for _, pv := range c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle)) {
+			if pv.Spec.NodeAffinity != nil && pv.Spec.NodeAffinity.Required != nil {
+				return c.orLacks(c.nodes.matching(pv.Spec.NodeAffinity))
+			}
+		}
+	}
+	return nil, "is on a node that is not known yet"
+}
+
+func (c *Controller) orLacks(found []node) ([]node, string) {
+	if len(found) == 0 {
+		return nil, "is on a node that does not run driver " + c.env.Driver
+	}
+	return found, ""
+}
+
+// labelled returns the node that a value of a node label names.
+func (c *Controller) labelled(value string) []node {
+	if one, found := c.nodes.get(value); found {
+		return []node{one}
+	}
+	return slices.DeleteFunc(slices.Clone(c.nodes.all()), func(one node) bool { return claim.NodeLabelValue(one.name) != value })
+}
+
+// syncSource removes the finalizer from a source that is being deleted and whose node does
+// not exist. The process of an existing node removes it.
+func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration, error) {
+	kind, name, _ := strings.Cut(key, "/")
+	switch {
+	case c.inUse(key):
+		return 0, nil // its claim's end leads here again
+	case kind == claimKind:
+		return c.releaseClaim(ctx, name)
+	case kind == snapshotKind:
+		return c.releaseSnapshot(ctx, name)
+	}
+	return 0, nil
+}
+
+// inUse reports whether a pending claim is to be made of a source.
+func (c *Controller) inUse(key string) bool {
+	return slices.ContainsFunc(c.claims.By(cluster.ClaimBySource(), key), func(pvc *corev1.PersistentVolumeClaim) bool {
+		return pvc.Spec.VolumeName == "" && pvc.DeletionTimestamp == nil
+	})
+}
+
+func (c *Controller) releaseClaim(ctx context.Context, key string) (time.Duration, error) {
+	source, found := c.claims.Get(key)
+	if !found || source.DeletionTimestamp == nil {
+		return 0, nil
+	}
+	pv, exists := c.volumes.Get(source.Spec.VolumeName)
+	switch {
+	case exists && (pv.Spec.CSI == nil || pv.Spec.CSI.Driver != c.env.Driver):
+		return 0, nil
+	case exists && c.nodes.anyExists(pv.Spec.NodeAffinity):
+		return 0, nil // its process does it
+	case !exists && claim.Provisioner(source) != c.env.Driver:
+		return 0, nil
+	}
+	ops := cluster.RemoveFinalizers(source, lifecycle.CloneFinalizer)
+	if ops == nil {
+		return 0, nil
+	}
+	claimAPI := c.env.Core.CoreV1().PersistentVolumeClaims(source.Namespace)
+	_, err := c.claims.Patch(ctx, claimAPI, source, ops...)
+	return ended(err, "remove the finalizer of %s, which is not cloned any more", claim.Describe(source))
+}
+
+func (c *Controller) releaseSnapshot(ctx context.Context, key string) (time.Duration, error) {
+	source, found := c.snapshots.Get(key)
+	if !found || source.DeletionTimestamp == nil {
+		return 0, nil
+	}
+	if kept, err := c.keptByContent(ctx, lifecycle.BoundContent(source)); kept || err != nil {
+		return 0, err
+	}
+	ops := cluster.RemoveFinalizers(source, lifecycle.RestoreFinalizer)
+	if ops == nil {
+		return 0, nil
+	}
+	snapshotAPI := c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace)
+	_, err := c.snapshots.Patch(ctx, snapshotAPI, source, ops...)
+	return ended(err, "remove the finalizer of VolumeSnapshot %q, which is not restored any more", key)
+}
+
+// keptByContent reports whether a node's process removes the finalizer of a snapshot. The
+// content is read live: the cache of custom resources may not be filled yet.
+func (c *Controller) keptByContent(ctx context.Context, name string) (bool, error) {
+	if name == "" {
+		return false, nil
+	}
+	contentAPI := c.env.Snapshots.SnapshotV1().VolumeSnapshotContents()
+	content, err := contentAPI.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return true, fmt.Errorf("read VolumeSnapshotContent %q: %w", name, err)
+	}
+	value := content.Labels[claim.ManagedByLabel]
+	return content.Spec.Driver != c.env.Driver || value == claim.AnyNode || c.nodes.anyLabelled(value), nil
+}

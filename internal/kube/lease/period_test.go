@@ -1,0 +1,39 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestPeriod_manyContendersPollRarely: thousands of nodes contend for one lease.
+func TestPeriod_manyContendersPollRarely(t *testing.T) {
+	const retry = 2 * time.Second
+	for name, row := range map[string]struct {
+		contenders string
+		renewed    time.Duration // ago
+		want       time.Duration
+	}{
+		"a few":                        {"3", time.Second, retry},
+		"many":                         {"5000", time.Second, 500 * time.Second},
+		"many, and the holder is gone": {"5000", time.Minute, retry},
+		"a holder that does not count": {"", time.Second, retry},
+		"no number":                    {"x", time.Second, retry},
+	} {
+		seconds, renewed := int32(15), metav1.NewMicroTime(time.Now().Add(-row.renewed))
+		c := &contender{options: Options{RetryPeriod: retry, clock: systemClock{}}, lease: &coordinationv1.Lease{
+			Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds, RenewTime: &renewed},
+		}}
+		if row.contenders != "" {
+			c.lease.Annotations = map[string]string{contendersAnnotation: row.contenders}
+		}
+		if got := c.period(); got != row.want {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+	}
+	if got := (&contender{options: Options{RetryPeriod: retry}}).period(); got != retry {
+		t.Errorf("before the first answer: %v", got)
+	}
+}

@@ -1,0 +1,78 @@
+package provision
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/coordinate"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+)
+
+// machine is the Node object of a node that is ready.
+func machine(node string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{csidriver.TopologyKey: node}},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
+}
+
+// labelledOnNode deploys a provisioner on a node that watches the objects which are
+// labelled for the node.
+func labelledOnNode(node string) func(*cluster.Env, *Options) {
+	return func(env *cluster.Env, o *Options) {
+		immediateOnNode(node)(env, o)
+		env.Scope.Labelled = true
+		env.Set.OnlyNode(node)
+	}
+}
+
+// elected is the elected process next to those of the nodes.
+type elected struct {
+	death *crashed
+	stop  func()
+}
+
+// elect starts an elected process in place of the one before, or ends that. A mortal one
+// dies at a random step.
+func (c *chaos) elect(run, mortal bool) {
+	if c.elected != nil {
+		c.elected.death.dead.Store(true)
+		c.elected.stop()
+		c.elected = nil
+	}
+	if !run || !c.labelled {
+		return
+	}
+	env := c.NewEnv()
+	own := c.Process(env)
+	death := &crashed{seen: make(chan struct{})}
+	if points := []string{"label/volume", "label/claim", "label/content", "select/before", "select/after", "unselect"}; mortal {
+		set, err := failpoint.Parse("coordinate/" + points[c.choose.IntN(len(points))] + "=error")
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		env.Failpoints, env.Logger = set, slog.New(death)
+	}
+	c.React("*", "*", func(q apiserver.Request) error {
+		if q.Process == own && death.dead.Load() && q.Verb != "list" && q.Verb != "watch" {
+			return errors.New("the process is dead")
+		}
+		return nil
+	})
+	controller := coordinate.New(env, coordinate.Options{Immediate: true, LostAfter: 50 * time.Millisecond, Skip: 50 * time.Millisecond})
+	c.elected = &elected{death: death, stop: c.Run(env, controller)}
+}
+
+// reelect replaces an elected process that has died.
+func (c *chaos) reelect() {
+	if c.elected != nil && c.elected.death.dead.Load() {
+		c.elect(true, true)
+	}
+}
