@@ -3,6 +3,8 @@
 package messagetest
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -76,7 +78,7 @@ func fillField(message protoreflect.Message, field protoreflect.FieldDescriptor,
 		return fill(message.Mutable(field).Message(), path, text)
 	case field.Kind() == protoreflect.StringKind:
 		set := func(text string) { message.Set(field, protoreflect.ValueOfString(text)) }
-		set("/" + text)
+		set(Root() + text)
 		return []Text{{path, field, set}}
 	}
 	message.Set(field, one(field))
@@ -94,6 +96,9 @@ func one(field protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 	return protoreflect.ValueOfInt64(1)
 }
+
+// Root returns the root directory of the system on which the tests run.
+func Root() string { return filepath.VolumeName(os.TempDir()) + string(filepath.Separator) }
 
 // Filled returns a complete request of each type with its texts.
 func Filled(t testing.TB, text string) []Complete {
