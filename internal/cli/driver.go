@@ -74,6 +74,7 @@ func newDriverCommand(version string) *cobra.Command {
 	flags.StringVar(&f.metricsTLS.CertificateFile, "metrics-cert-file", "",
 		"`FILE` with a certificate, PEM, to serve --metrics-address over HTTPS; it is read again when it changes")
 	flags.StringVar(&f.metricsTLS.KeyFile, "metrics-key-file", "", "`FILE` with the key of --metrics-cert-file")
+	bindProfiles(flags, &f.pprofAddress)
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.BoolVar(&f.removeTaint, "remove-startup-taint", false,
@@ -121,7 +122,7 @@ func (f driverFlags) run(command *cobra.Command, mode []string, upstream *upstre
 		}
 		f.kubernetes = &f.kube
 	}
-	if err = errors.Join(f.checkStartupTaint(), f.checkMetrics(), f.checkWindowsHost(command.Flags())); err != nil {
+	if err = errors.Join(f.checkStartupTaint(), f.checkMetrics(), checkProfiles(f.pprofAddress), f.checkWindowsHost(command.Flags())); err != nil {
 		return err
 	}
 	f.kubeconfig, f.nodeName = f.kube.kubeconfig, f.kube.node

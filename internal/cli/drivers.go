@@ -52,6 +52,7 @@ type driverConfig struct {
 	registrationCheck time.Duration
 	metricsAddress    string // "" for none
 	metricsTLS        telemetry.TLS
+	pprofAddress      string // "" for none
 	// kubernetes runs the controllers in this process; nil does not.
 	kubernetes *kubeFlags
 	// kubeconfig and nodeName are for a node's own requests to Kubernetes, without the
@@ -219,6 +220,11 @@ func (d *driverProcess) Run(ctx context.Context) error {
 	}
 	if d.config.metricsAddress != "" {
 		group.Go(func() error { return d.pages().page().Run(serving) })
+	}
+	if d.config.pprofAddress != "" {
+		group.Go(func() error {
+			return telemetry.Profiles{Address: d.config.pprofAddress, Logger: d.config.logger}.Run(serving)
+		})
 	}
 	return errors.Join(group.Wait(), d.Close(ctx))
 }

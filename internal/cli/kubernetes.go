@@ -89,7 +89,7 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := cluster.Connect(k.kubeconfig, "holdfast/"+p.version)
+	clients, err := cluster.Connect(k.kubeconfig, "holdfast/"+p.version, cluster.Measured(p.registerer))
 	if err != nil {
 		return nil, err
 	}

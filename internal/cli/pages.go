@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
@@ -57,6 +58,22 @@ func (p *pages) page() telemetry.Page {
 	health := live.New(live.Options{Probe: p.probe, ProbeTimeout: p.probeTimeout, Facts: p.facts, Vitals: p.vitals})
 	return telemetry.Page{Address: p.address, TLS: p.tls, Gatherer: p.registry, Logger: p.logger,
 		Handlers: health.Handlers(p.lease)}
+}
+
+// bindProfiles declares the flag of the address of profiles.
+func bindProfiles(flags *pflag.FlagSet, address *string) {
+	flags.StringVar(address, "pprof-address", "", "loopback `ADDRESS:PORT` with /debug/pprof (default: none)")
+}
+
+// checkProfiles checks the address of profiles; "" is none.
+func checkProfiles(address string) error {
+	if address == "" {
+		return nil
+	}
+	if err := (telemetry.Profiles{Address: address}).Check(); err != nil {
+		return usageErrorf("--pprof-address: %w", err)
+	}
+	return nil
 }
 
 // driverPage is the address of livenessprobe, for the driver's own container:

@@ -38,6 +38,7 @@ type sidecarsFlags struct {
 	nodeDeployment                    bool
 	registrationDir, registrationPath string
 	metricsAddress, driverAddress     string
+	pprofAddress                      string
 	probeTimeout                      time.Duration
 	logFormat, logLevel               string
 	version                           string
@@ -62,6 +63,7 @@ func newSidecarsCommand(version string) *cobra.Command {
 		"`PATH` of the driver's socket as the kubelet sees it (default: that of --csi-address)")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` of metrics and health (default: none)")
 	flags.StringVar(&f.driverAddress, "driver-health-address", "", "`[HOST]:PORT` of the driver's health (default: none)")
+	bindProfiles(flags, &f.pprofAddress)
 	flags.DurationVar(&f.probeTimeout, "probe-timeout", live.DefaultProbeTimeout, "time limit of the driver's Probe")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -83,6 +85,9 @@ func (f *sidecarsFlags) run(command *cobra.Command, upstream *upstreamflags.Set)
 	}
 	if f.registersOnly() && f.registrationDir == "" {
 		return usageErrorf("--controllers=%s needs --registration-dir: without both, the process would do nothing", noControllers)
+	}
+	if err := checkProfiles(f.pprofAddress); err != nil {
+		return err
 	}
 	for _, warning := range upstream.Warnings() {
 		f.logger.Warn(warning)

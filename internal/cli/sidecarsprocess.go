@@ -50,6 +50,11 @@ func (s *sidecarsProcess) Run(ctx context.Context) error {
 	if s.flags.driverAddress != "" {
 		group.Go(func() error { return s.pages().driverPage(s.flags.driverAddress).Run(serving) })
 	}
+	if s.flags.pprofAddress != "" {
+		group.Go(func() error {
+			return telemetry.Profiles{Address: s.flags.pprofAddress, Logger: s.flags.logger}.Run(serving)
+		})
+	}
 	group.Go(func() error { return s.serve(serving) })
 	return group.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 )
@@ -23,13 +24,13 @@ type Clients struct {
 
 // Connect reads a kubeconfig file, or a pod's service account if the path is empty. The
 // clients have no rate limit: the API server limits them (API Priority and Fairness),
-// and client-go honours its 429 answers.
-func Connect(kubeconfig, userAgent string) (Clients, error) {
+// and client-go honours its 429 answers. Wraps may observe the requests (Measured).
+func Connect(kubeconfig, userAgent string, wraps ...transport.WrapperFunc) (Clients, error) {
 	config, err := Config(kubeconfig)
 	if err != nil {
 		return Clients{}, err
 	}
-	return NewClients(config, userAgent)
+	return NewClients(config, userAgent, wraps...)
 }
 
 // Config returns the configuration of a kubeconfig file, or of a pod's service account
@@ -63,8 +64,12 @@ func Namespace(kubeconfig string) (string, error) {
 	return namespace, nil
 }
 
-// NewClients makes the clients of a configuration.
-func NewClients(config *rest.Config, userAgent string) (clients Clients, err error) {
+// NewClients makes the clients of a configuration. Wraps may observe the requests.
+func NewClients(config *rest.Config, userAgent string, wraps ...transport.WrapperFunc) (clients Clients, err error) {
+	config = rest.CopyConfig(config)
+	for _, wrap := range wraps {
+		config.Wrap(wrap)
+	}
 	if clients.Core, err = api.NewKubernetes(derive(config, userAgent, runtime.ContentTypeProtobuf)); err != nil {
 		return Clients{}, fmt.Errorf("connect to the API server: %w", err)
 	}

@@ -118,7 +118,7 @@ func ignored() []entry {
 			why: "gates do not exist: the driver and the cluster report their capabilities"},
 		{flags: []string{"metrics-path"}, silent: []string{"/metrics"}, why: "metrics are at /metrics"},
 		{flags: []string{"automaxprocs"}, boolean: true, silent: []string{"true"}, why: "the Go runtime itself follows the container's CPU limit"},
-		{flags: []string{"enable-pprof"}, boolean: true, silent: []string{"false"}, why: "profiles are not served", prefixes: []string{provisioner}},
+		{flags: []string{"enable-pprof"}, boolean: true, silent: []string{"false"}, why: "profiles are served on a loopback address; use --pprof-address", prefixes: []string{provisioner}},
 		{flags: []string{"resync"}, why: noResync, prefixes: []string{attacher, monitor}},
 		{flags: []string{"resync-period"}, why: noResync, prefixes: []string{resizer, snapshotter}},
 		{flags: []string{"snapshot-orphan-sweep-interval"}, why: "finalizers of sources follow from the restores in progress, not from sweeps", prefixes: []string{provisioner}},
