@@ -28,7 +28,7 @@ func TestSchema_refusesWithTheNameOfTheValue(t *testing.T) {
 		"bogus: 1":                                                  "'bogus' not allowed",
 		"backend: zfs":                                              "/backend",
 		"image: {tag: 'a b'}":                                       "/image/tag",
-		"image: {digest: x}":                                        "'digest' not allowed",
+		"image: {digest: x}":                                        "/image/digest",
 		"kubeletDir: var/lib":                                       "/kubeletDir",
 		"kubeletDir: /var/../etc":                                   "/kubeletDir",
 		"driverName: Upper.Case":                                    "/driverName",

@@ -73,7 +73,7 @@ func TestRoles_grantExactlyTheControllersNeeds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := render(t, values+"\n")
 			arguments, central := controllerArguments(t, all)
-			got := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast").Rules)
+			got := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast.storage").Rules)
 			for _, role := range of[*rbacv1.Role](all) {
 				if !strings.HasSuffix(role.Name, "-secrets") {
 					maps.Copy(got, granted(t, namespaceOf(role), role.Rules))
@@ -126,7 +126,7 @@ func TestNodeRole_grantsExactlyTheNodeHalfsNeeds(t *testing.T) {
 		if spec.Containers[0].Lifecycle != nil {
 			roles = append(roles, rights.PreStop)
 		}
-		got := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast-node").Rules)
+		got := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast-node.storage").Rules)
 		want := rights.Of(rights.Node, roles...)
 		for _, right := range want {
 			if !got[right] {
@@ -151,7 +151,7 @@ func TestNodePolicy_isThereWhereverNodesMayBeChanged(t *testing.T) {
 		if _, central := controllerArguments(t, all); strings.Contains(values, "nodePolicy: false") || !central {
 			continue
 		}
-		changes := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast-node").Rules)[rights.Right{Resource: "nodes", Verb: "patch"}]
+		changes := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast-node.storage").Rules)[rights.Right{Resource: "nodes", Verb: "patch"}]
 		policies, bindings := of[*admissionv1.ValidatingAdmissionPolicy](all), of[*admissionv1.ValidatingAdmissionPolicyBinding](all)
 		if (len(policies) == 1) != changes || len(bindings) != len(policies) {
 			t.Errorf("%s: nodes may be changed: %t, policies %d, bindings %d", name, changes, len(policies), len(bindings))
@@ -207,10 +207,10 @@ func TestSecrets_areReadableWhereTheValuesSayOnly(t *testing.T) {
 // backend has only its own role.
 func TestBindings_giveRightsToTheControllersAlone(t *testing.T) {
 	for values, want := range map[string][]string{
-		"{backend: local}": {"release-holdfast release-holdfast-node", "release-holdfast release-holdfast-node", "release-holdfast-intents release-holdfast-node"},
+		"{backend: local}": {"release-holdfast release-holdfast-node", "release-holdfast-intents release-holdfast-node", "release-holdfast.storage release-holdfast-node"},
 		"{backend: ebs}": {
-			"release-holdfast release-holdfast-controller", "release-holdfast release-holdfast-controller",
-			"release-holdfast-intents release-holdfast-controller", "release-holdfast-node release-holdfast-node",
+			"release-holdfast release-holdfast-controller", "release-holdfast-intents release-holdfast-controller",
+			"release-holdfast-node.storage release-holdfast-node", "release-holdfast.storage release-holdfast-controller",
 		},
 	} {
 		all := render(t, values)

@@ -8,6 +8,14 @@
 {{- end -}}
 {{- end -}}
 
+{{/*
+The name of an object without a namespace, with a suffix: two releases of one name, in
+two namespaces, have objects of their own. No namespace has a dot in its name.
+*/}}
+{{- define "holdfast.clusterName" -}}
+{{- printf "%s%s.%s" (include "holdfast.fullname" .root) .suffix .root.Release.Namespace -}}
+{{- end -}}
+
 {{- define "holdfast.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -50,6 +58,7 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "holdfast.image" -}}
 {{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- with .image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{- define "holdfast.nodeAccount" -}}

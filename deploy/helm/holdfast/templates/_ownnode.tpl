@@ -5,7 +5,7 @@ that names none, which may change nothing. The variables before and after are th
 objects as lists, which are empty for a creation and a deletion.
 */ -}}
 {{- define "holdfast.ownNodePolicy" -}}
-{{- $name := printf "%s-node-%s" (include "holdfast.fullname" .root) .name }}
+{{- $name := include "holdfast.clusterName" (dict "root" .root "suffix" (printf "-node-%s" .name)) }}
 {{- $account := printf "system:serviceaccount:%s:%s" .root.Release.Namespace (include "holdfast.nodeAccount" .root) -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
