@@ -58,6 +58,29 @@ func role(kind string, all []rights.Right, in rights.Namespace) string {
 		text.WriteString("  namespace: holdfast-intents\n")
 	}
 	text.WriteString("rules:\n")
+	for line := range strings.Lines(rules(all, in)) {
+		text.WriteString("  " + line)
+	}
+	return text.String()
+}
+
+// SidecarRules are the rules of the roles in the chart holdfast-sidecars, as files of the
+// chart: for one process that acts for the cluster, and for one on each node.
+func SidecarRules() (files []Manifest) {
+	for name, mode := range map[string]rights.Mode{"central": rights.Central, "node": rights.Node} {
+		all := slices.Concat(rights.Of(mode, rights.Roles()...), rights.Optional())
+		for in, namespace := range map[string]rights.Namespace{"cluster": rights.Everywhere, "own": rights.Own, "intents": rights.Intents} {
+			files = append(files, Manifest{
+				Name: name + "-" + in + ".yaml", Text: "# Made from the rights in code by \"make manifests\".\n" + rules(all, namespace),
+			})
+		}
+	}
+	return files
+}
+
+// rules formats the rights in a namespace as the rules of a role.
+func rules(all []rights.Right, in rights.Namespace) string {
+	var text strings.Builder
 	type kindOf struct{ group, resource string }
 	var order []kindOf
 	verbs := map[kindOf][]string{}
@@ -78,7 +101,7 @@ func role(kind string, all []rights.Right, in rights.Namespace) string {
 	}
 	for _, what := range order {
 		slices.Sort(verbs[what])
-		fmt.Fprintf(&text, "  - apiGroups: [%q]\n    resources: [%s]\n    verbs: [%s]\n", what.group, what.resource, strings.Join(verbs[what], ", "))
+		fmt.Fprintf(&text, "- apiGroups: [%q]\n  resources: [%s]\n  verbs: [%s]\n", what.group, what.resource, strings.Join(verbs[what], ", "))
 	}
 	return text.String()
 }

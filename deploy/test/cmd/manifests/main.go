@@ -13,8 +13,13 @@ import (
 func main() {
 	source := flag.String("chart", "../helm/holdfast", "`DIRECTORY` of the chart")
 	target := flag.String("o", "../manifests", "`DIRECTORY` to write to")
+	sidecars := flag.String("sidecars", "../helm/holdfast-sidecars/files", "`DIRECTORY` of the rules of the chart holdfast-sidecars")
 	flag.Parse()
-	if err := write(*source, *target); err != nil {
+	err := write(*source, *target)
+	if err == nil {
+		err = writeAll(*sidecars, chart.SidecarRules())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "manifests:", err)
 		os.Exit(1)
 	}
@@ -29,6 +34,10 @@ func write(source, target string) error {
 	if err != nil {
 		return err
 	}
+	return writeAll(target, manifests)
+}
+
+func writeAll(target string, manifests []chart.Manifest) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
