@@ -133,6 +133,8 @@ type world struct {
 
 	dead atomic.Pointer[atomic.Bool] // whether the process at work is dead
 
+	takes time.Duration // a CreateVolume
+
 	mu       sync.Mutex
 	requests []*csi.CreateVolumeRequest
 	answers  []func(*csi.CreateVolumeRequest) error // one per call; nil succeeds
@@ -156,6 +158,7 @@ func (w *world) before(_ context.Context, rpc string, request any) error {
 	if rpc != "CreateVolume" || !is {
 		return nil
 	}
+	time.Sleep(w.takes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.requests = append(w.requests, create)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,8 +13,8 @@ import (
 )
 
 // BenchmarkIntents_written counts the writes of intents and their bytes in etcd for each
-// claim: of claims that are made at once, of those that are made one after another, and of
-// those of a cluster with 5,000 topologies.
+// claim: of claims that are made at once with a fast driver and with a slow one, of those
+// that are made one after another, and of those of a cluster with 5,000 topologies.
 //
 //	go test ./internal/kube/provision -run '^$' -bench Intents -benchtime 1x
 func BenchmarkIntents_written(b *testing.B) {
@@ -25,6 +26,7 @@ func BenchmarkIntents_written(b *testing.B) {
 		change func(*cluster.Env, *Options)
 	}{
 		{"at once", 1000, atOnce, func(env *cluster.Env, _ *Options) { env.Workers = 100 }},
+		{"at once, each takes 2 s", 300, atOnce, func(env *cluster.Env, _ *Options) { env.Workers = 100 }},
 		{"one by one", 200, func(w *world, claims int) {
 			for i := range claims {
 				w.claims(i, 1)
@@ -38,6 +40,9 @@ func BenchmarkIntents_written(b *testing.B) {
 				if c.name == "at once with 5,000 topologies" {
 					w.withTopology()
 					w.Driver.Creation.Answer = firstPreferred
+				}
+				if c.name == "at once, each takes 2 s" {
+					w.takes = 2 * time.Second
 				}
 				w.run(c.change, func(_ *cluster.Env, o *Options) { o.ForgetAfter = 0 })
 				c.make(w, c.claims)
