@@ -14,7 +14,7 @@ func servesTheInTreePlugin(c *scene, _ *emulator) {
 	c.makeClaim(newClaim("data", "4Gi", inClass(c.namespace)))
 	c.run(newPod("writer", writeFile("/data/file", "8m")+" && "+idle, withClaim("data"), on(c.cluster.Nodes[0])))
 	c.waitWritten("writer", "/data/file.sum")
-	pv := c.volumeOf("data")
+	pv := c.persistentVolumeOf("data")
 	if pv.Spec.CSI != nil || pv.Spec.AWSElasticBlockStore == nil {
 		c.Fatalf("the PersistentVolume is of %+v", pv.Spec.PersistentVolumeSource)
 	}
@@ -39,8 +39,8 @@ func servesTheInTreePlugin(c *scene, _ *emulator) {
 	c.eventually(func() error { return c.unattached() })
 }
 
-// volumeOf returns the PersistentVolume of a bound claim.
-func (c *scene) volumeOf(claim string) *corev1.PersistentVolume {
+// persistentVolumeOf returns the PersistentVolume of a bound claim.
+func (c *scene) persistentVolumeOf(claim string) *corev1.PersistentVolume {
 	c.Helper()
 	pvc, err := c.getClaim(claim)
 	if err != nil {
