@@ -184,11 +184,11 @@ func TestSourceOf(t *testing.T) {
 		err    string
 	}{
 		{name: "none"},
-		{name: "claim", source: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "a"}, want: SourceRef{SourceClaim, "a"}},
-		{name: "snapshot by reference", ref: &corev1.TypedObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "s"}, want: SourceRef{SourceSnapshot, "s"}},
+		{name: "claim", source: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "a"}, want: SourceRef{SourceClaim, "ns", "a"}},
+		{name: "snapshot by reference", ref: &corev1.TypedObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "s"}, want: SourceRef{SourceSnapshot, "ns", "s"}},
 		{name: "a populator", ref: &corev1.TypedObjectReference{APIGroup: &other, Kind: "Git", Name: "s"}, err: `kind "Git" of group "populators.example" is neither`},
 		{name: "a claim of the wrong group", source: &corev1.TypedLocalObjectReference{APIGroup: &other, Kind: "PersistentVolumeClaim", Name: "a"}, err: "is neither"},
-		{name: "another namespace", ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "a", Namespace: &namespace}, err: "another namespace"},
+		{name: "another namespace", ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "a", Namespace: &namespace}, want: SourceRef{SourceClaim, "elsewhere", "a"}},
 		{name: "no name", source: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim"}, err: "spec.dataSource.name is missing"},
 	}
 	for _, c := range cases {

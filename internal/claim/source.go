@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -20,10 +21,33 @@ const (
 	SourceSnapshot
 )
 
-// SourceRef is a claim's data source: an object in the claim's own namespace.
+// Kinds of sources.
+const (
+	claimKind    = "PersistentVolumeClaim"
+	snapshotKind = "VolumeSnapshot"
+)
+
+// SourceRef is a claim's data source. An object of another namespace than the claim's
+// needs a ReferenceGrant (lifecycle.CheckGrant).
 type SourceRef struct {
-	Kind SourceKind
-	Name string
+	Kind            SourceKind
+	Namespace, Name string
+}
+
+// Key is "namespace/name".
+func (s SourceRef) Key() string { return s.Namespace + "/" + s.Name }
+
+func (s SourceRef) groupKind() (group, kind string) {
+	if s.Kind == SourceSnapshot {
+		return SnapshotGroup, snapshotKind
+	}
+	return "", claimKind
+}
+
+// String describes the source in errors, such as: VolumeSnapshot "ns/name".
+func (s SourceRef) String() string {
+	_, kind := s.groupKind()
+	return fmt.Sprintf("%s %q", kind, s.Key())
 }
 
 // ErrPopulated is in SourceOf's error for a source that CSI does not know: a
@@ -31,9 +55,10 @@ type SourceRef struct {
 var ErrPopulated = errors.New("left to a volume populator")
 
 // SourceOf reads dataSource, and dataSourceRef if that is not set. A source that CSI
-// cannot serve (a populator's kind, another namespace) is an error.
+// cannot serve, such as a populator's kind, is an error.
 func SourceOf(pvc *corev1.PersistentVolumeClaim) (SourceRef, error) {
 	var field, group, kind, name string
+	namespace := pvc.Namespace
 	switch {
 	case pvc.Spec.DataSource != nil:
 		source := pvc.Spec.DataSource
@@ -41,10 +66,7 @@ func SourceOf(pvc *corev1.PersistentVolumeClaim) (SourceRef, error) {
 	case pvc.Spec.DataSourceRef != nil:
 		source := pvc.Spec.DataSourceRef
 		field, group, kind, name = "spec.dataSourceRef", deref(source.APIGroup), source.Kind, source.Name
-		if namespace := deref(source.Namespace); namespace != "" && namespace != pvc.Namespace {
-			return SourceRef{}, fmt.Errorf("%s: %s.namespace: a source in another namespace (%q) is not supported",
-				Describe(pvc), field, namespace)
-		}
+		namespace = cmp.Or(deref(source.Namespace), namespace)
 	default:
 		return SourceRef{}, nil
 	}
@@ -52,14 +74,14 @@ func SourceOf(pvc *corev1.PersistentVolumeClaim) (SourceRef, error) {
 		return SourceRef{}, fmt.Errorf("%s: %s.name is missing", Describe(pvc), field)
 	}
 	switch {
-	case kind == "PersistentVolumeClaim" && group == "":
-		return SourceRef{Kind: SourceClaim, Name: name}, nil
-	case kind == "VolumeSnapshot" && group == SnapshotGroup:
-		return SourceRef{Kind: SourceSnapshot, Name: name}, nil
+	case kind == claimKind && group == "":
+		return SourceRef{Kind: SourceClaim, Namespace: namespace, Name: name}, nil
+	case kind == snapshotKind && group == SnapshotGroup:
+		return SourceRef{Kind: SourceSnapshot, Namespace: namespace, Name: name}, nil
 	}
 	err := fmt.Errorf("%s: %s: kind %q of group %q is neither a PersistentVolumeClaim nor a VolumeSnapshot of group %s",
 		Describe(pvc), field, kind, group, SnapshotGroup)
-	if kind == "VolumeSnapshot" {
+	if kind == snapshotKind {
 		return SourceRef{}, err
 	}
 	return SourceRef{}, &populatedError{err}

@@ -27,7 +27,7 @@ func (s *state) checkSource(pvc *corev1.PersistentVolumeClaim) []finding {
 		if err != nil || reference.Kind == claim.SourceNone {
 			return nil
 		}
-		source := store.Key(current.Namespace, reference.Name)
+		source := reference.Key()
 		if reference.Kind == claim.SourceSnapshot {
 			if read(s, s.tx.Snapshots(), source) == nil {
 				return []finding{waiting("%s: spec.dataSource: VolumeSnapshot %q does not exist", claim.Describe(current), source)}

@@ -109,8 +109,8 @@ func (d *deleter) usersOfClaim(found *sentences, pvc *corev1.PersistentVolumeCla
 // restores names a claim that is going to be a copy of a source and is not yet.
 func restores(pvc *corev1.PersistentVolumeClaim, kind claim.SourceKind, namespace, name string) string {
 	reference, err := claim.SourceOf(pvc)
-	if err != nil || reference.Kind != kind || reference.Name != name || pvc.Namespace != namespace ||
-		pvc.Spec.VolumeName != "" {
+	if err != nil || pvc.Spec.VolumeName != "" ||
+		reference != (claim.SourceRef{Kind: kind, Namespace: namespace, Name: name}) {
 		return ""
 	}
 	return claimKey(pvc)

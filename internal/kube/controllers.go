@@ -67,7 +67,8 @@ func (c *Controllers) buildProvision(
 	o := provision.Options{
 		VolumeNamePrefix: t.VolumeNamePrefix, VolumeNameUUIDLength: t.VolumeNameUUIDLength, DefaultFSType: t.DefaultFSType,
 		ExtraCreateMetadata: t.ExtraMetadata, PublishReadOnly: t.PublishReadOnly, AllowVolumeModeChange: !t.KeepVolumeMode,
-		Snapshots: info.controller.Snapshots, Attachments: info.attaches(),
+		CrossNamespace: t.CrossNamespace,
+		Snapshots:      info.controller.Snapshots, Attachments: info.attaches(),
 		ImmediateOnNodes: t.ImmediateOnNodes, Elected: c.elected.Load, Topology: tracker, SourceWorkers: c.options.Limits.SourceWorkers,
 	}
 	if slices.Contains(roles, rights.Attach) && info.attaches() {

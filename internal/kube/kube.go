@@ -229,6 +229,9 @@ func (c *Controllers) logMissingRights(ctx context.Context, scope cluster.Scope,
 		if o.Tuning.Capacity {
 			needed = append(needed, rights.Capacity)
 		}
+		if o.Tuning.CrossNamespace {
+			needed = append(needed, rights.CrossNamespace)
+		}
 	}
 	if slices.Contains(roles, rights.Resize) {
 		needed = append(needed, rights.Modify)

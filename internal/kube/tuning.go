@@ -27,6 +27,7 @@ type Tuning struct {
 	VolumeNameUUIDLength          int
 	PublishReadOnly               bool
 	KeepVolumeMode                bool
+	CrossNamespace                bool
 	ImmediateOnNodes, HandleInUse bool
 	// NodeObjectsOnly restricts a node's process to the objects of its node
 	// (cluster.Scope.Labelled).
@@ -58,6 +59,8 @@ func (t *Tuning) Bind(flags *pflag.FlagSet) {
 	flags.IntVar(&t.VolumeNameUUIDLength, "volume-name-uuid-length", -1, "digits of the claim's UID in a volume's name; below 0 all, with dashes")
 	flags.BoolVar(&t.PublishReadOnly, "controller-publish-readonly", false, "mark volumes of ReadOnlyMany claims as read-only")
 	flags.BoolVar(&t.KeepVolumeMode, "prevent-volume-mode-conversion", true, "refuse to restore a snapshot in another volume mode unless its content allows it")
+	flags.BoolVar(&t.CrossNamespace, "cross-namespace-sources", false,
+		"serve claims whose source is in another namespace, if a ReferenceGrant there allows it")
 	flags.BoolVar(&t.ImmediateOnNodes, "node-deployment-immediate-binding", true,
 		"with node deployment, let the nodes provision claims with immediate binding")
 	flags.BoolVar(&t.NodeObjectsOnly, "node-objects-only", false,

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,11 +20,23 @@ const (
 	RestoreFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
 )
 
+// CheckGrant returns an error if a claim's source is in another namespace, and no
+// ReferenceGrant of that namespace allows its use. It must precede every lookup of the
+// source: the error does not reveal whether the source exists. grants are those of the
+// source's namespace at least.
+func CheckGrant(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, grants []*claim.ReferenceGrant) error {
+	if source.Kind == claim.SourceNone || source.Namespace == pvc.Namespace ||
+		slices.ContainsFunc(grants, func(g *claim.ReferenceGrant) bool { return g.Allows(pvc.Namespace, source) }) {
+		return nil
+	}
+	return fmt.Errorf("%s: no ReferenceGrant in namespace %q lets claims of namespace %q use the source, %s; "+
+		"create one there", claim.Describe(pvc), source.Namespace, pvc.Namespace, source)
+}
+
 // CheckClone returns an error if a claim cannot be cloned from another one now. It
-// checks in external-provisioner's order. name is the source claim's; source and its
-// volume may be nil.
+// checks in external-provisioner's order. source and its volume may be nil.
 func CheckClone(
-	pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim,
+	pvc *corev1.PersistentVolumeClaim, from claim.SourceRef, source *corev1.PersistentVolumeClaim,
 	volume *corev1.PersistentVolume, driver string,
 ) error {
 	fail := func(format string, arguments ...any) error {
@@ -31,7 +44,7 @@ func CheckClone(
 	}
 	switch {
 	case source == nil:
-		return fail("the source, PersistentVolumeClaim %q, does not exist", pvc.Namespace+"/"+name)
+		return fail("the source, %s, does not exist", from)
 	case source.DeletionTimestamp != nil:
 		return fail("the source, %s, is being deleted", claim.Describe(source))
 	case volume == nil || source.Status.Phase != corev1.ClaimBound:
@@ -57,14 +70,13 @@ func CheckClone(
 }
 
 // CheckSnapshot returns an error if the VolumeSnapshot does not allow its restore to a
-// claim now. snapshot may be nil; name is its name. kept reports that it has a finalizer
-// for this restore, which began before the VolumeSnapshot was deleted.
+// claim now. snapshot may be nil. kept reports that it has a finalizer for this restore,
+// which began before the VolumeSnapshot was deleted.
 func CheckSnapshot(
-	pvc *corev1.PersistentVolumeClaim, name string, snapshot *snapshotv1.VolumeSnapshot, kept bool,
+	pvc *corev1.PersistentVolumeClaim, from claim.SourceRef, snapshot *snapshotv1.VolumeSnapshot, kept bool,
 ) error {
 	fail := func(format string, arguments ...any) error {
-		return fmt.Errorf("%s: the source, VolumeSnapshot %q, %s",
-			claim.Describe(pvc), pvc.Namespace+"/"+name, fmt.Sprintf(format, arguments...))
+		return fmt.Errorf("%s: the source, %s, %s", claim.Describe(pvc), from, fmt.Sprintf(format, arguments...))
 	}
 	switch {
 	case snapshot == nil:

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -30,6 +31,57 @@ func expect(t *testing.T, name string, err error, want string) {
 	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: got %v, want %q", name, err, want)
 	}
+}
+
+func sourceClaim() claim.SourceRef {
+	return claim.SourceRef{Kind: claim.SourceClaim, Namespace: "ns", Name: "src"}
+}
+
+func sourceSnapshot() claim.SourceRef {
+	return claim.SourceRef{Kind: claim.SourceSnapshot, Namespace: "ns", Name: "s"}
+}
+
+// TestCheckGrant has the rules of Gateway API and KEP-3294: the grant is in the source's
+// namespace, names the claim's namespace, and allows the source's kind, or it alone.
+func TestCheckGrant(t *testing.T) {
+	name, other, empty := "s", "other", ""
+	from := claim.ReferenceGrantFrom{Kind: "PersistentVolumeClaim", Namespace: "ns"}
+	to := claim.ReferenceGrantTo{Group: claim.SnapshotGroup, Kind: "VolumeSnapshot"}
+	foreign := claim.SourceRef{Kind: claim.SourceSnapshot, Namespace: "far", Name: "s"}
+	const refused = `no ReferenceGrant in namespace "far" lets claims of namespace "ns" use the source, VolumeSnapshot "far/s"`
+	for _, row := range []struct {
+		name   string
+		source claim.SourceRef
+		change func(*claim.ReferenceGrant)
+		want   string
+	}{
+		{"any snapshot", foreign, func(*claim.ReferenceGrant) {}, ""},
+		{"no source", claim.SourceRef{}, func(g *claim.ReferenceGrant) { g.Spec.To = nil }, ""},
+		{"the claim's own namespace", sourceSnapshot(), func(g *claim.ReferenceGrant) { g.Spec.To = nil }, ""},
+		{"this snapshot", foreign, func(g *claim.ReferenceGrant) { g.Spec.To[0].Name = &name }, ""},
+		{"any snapshot, by an empty name", foreign, func(g *claim.ReferenceGrant) { g.Spec.To[0].Name = &empty }, ""},
+		{"another snapshot", foreign, func(g *claim.ReferenceGrant) { g.Spec.To[0].Name = &other }, refused},
+		{"claims alone", foreign, func(g *claim.ReferenceGrant) {
+			g.Spec.To[0] = claim.ReferenceGrantTo{Kind: "PersistentVolumeClaim"}
+		}, refused},
+		{"a snapshot of another group", foreign, func(g *claim.ReferenceGrant) { g.Spec.To[0].Group = "x" }, refused},
+		{"claims of another namespace", foreign, func(g *claim.ReferenceGrant) { g.Spec.From[0].Namespace = "other" }, refused},
+		{"pods of the namespace", foreign, func(g *claim.ReferenceGrant) { g.Spec.From[0].Kind = "Pod" }, refused},
+		{"a grant of another namespace", foreign, func(g *claim.ReferenceGrant) { g.Namespace = "ns" }, refused},
+		{"claims, for a claim", claim.SourceRef{Kind: claim.SourceClaim, Namespace: "far", Name: "s"}, func(g *claim.ReferenceGrant) {
+			g.Spec.To[0] = claim.ReferenceGrantTo{Kind: "PersistentVolumeClaim"}
+		}, ""},
+	} {
+		grant := &claim.ReferenceGrant{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "far", Name: "g"},
+			Spec: claim.ReferenceGrantSpec{
+				From: []claim.ReferenceGrantFrom{from}, To: []claim.ReferenceGrantTo{to},
+			},
+		}
+		row.change(grant)
+		expect(t, row.name, lifecycle.CheckGrant(claimNamed("a", "1Gi"), row.source, []*claim.ReferenceGrant{grant}), row.want)
+	}
+	expect(t, "no grant", lifecycle.CheckGrant(claimNamed("a", "1Gi"), foreign, nil), refused)
 }
 
 func TestCheckClone_everyReason(t *testing.T) {
@@ -64,10 +116,10 @@ func TestCheckClone_everyReason(t *testing.T) {
 		pvc, source, pv := claimNamed("a", "1Gi"), claimNamed("src", "1Gi"), volume("pv", "d", "v")
 		pv.Status.Phase, pv.Spec.ClaimRef = corev1.VolumeBound, &corev1.ObjectReference{Namespace: "ns", Name: "src", UID: "uid-src"}
 		row.change(pvc, source, pv)
-		expect(t, row.name, lifecycle.CheckClone(pvc, "src", source, pv, "d"), row.want)
+		expect(t, row.name, lifecycle.CheckClone(pvc, sourceClaim(), source, pv, "d"), row.want)
 	}
-	expect(t, "absent", lifecycle.CheckClone(claimNamed("a", "1Gi"), "src", nil, nil, "d"), `PersistentVolumeClaim "ns/src", does not exist`)
-	expect(t, "no volume", lifecycle.CheckClone(claimNamed("a", "1Gi"), "src", claimNamed("src", "1Gi"), nil, "d"), "has no volume yet")
+	expect(t, "absent", lifecycle.CheckClone(claimNamed("a", "1Gi"), sourceClaim(), nil, nil, "d"), `PersistentVolumeClaim "ns/src", does not exist`)
+	expect(t, "no volume", lifecycle.CheckClone(claimNamed("a", "1Gi"), sourceClaim(), claimNamed("src", "1Gi"), nil, "d"), "has no volume yet")
 }
 
 func TestCheckSnapshot_everyReason(t *testing.T) {
@@ -114,13 +166,13 @@ func TestCheckSnapshot_everyReason(t *testing.T) {
 		}
 		row.change(snapshot, content)
 		pvc := claimNamed("a", "1Gi")
-		err := lifecycle.CheckSnapshot(pvc, "s", snapshot, false)
+		err := lifecycle.CheckSnapshot(pvc, sourceSnapshot(), snapshot, false)
 		if err == nil {
 			err = lifecycle.CheckContent(pvc, snapshot, content, "d", false)
 		}
 		expect(t, row.name, err, row.want)
 		if row.name == "being deleted" {
-			expect(t, "kept for this restore", lifecycle.CheckSnapshot(pvc, "s", snapshot, true), "")
+			expect(t, "kept for this restore", lifecycle.CheckSnapshot(pvc, sourceSnapshot(), snapshot, true), "")
 		}
 		if row.name == "another mode" {
 			expect(t, "any mode", lifecycle.CheckContent(pvc, snapshot, content, "d", true), "")
@@ -129,5 +181,5 @@ func TestCheckSnapshot_everyReason(t *testing.T) {
 			expect(t, "no content", lifecycle.CheckContent(pvc, snapshot, nil, "d", false), `VolumeSnapshotContent "content" of the source does not exist`)
 		}
 	}
-	expect(t, "absent", lifecycle.CheckSnapshot(claimNamed("a", "1Gi"), "s", nil, false), `VolumeSnapshot "ns/s", does not exist`)
+	expect(t, "absent", lifecycle.CheckSnapshot(claimNamed("a", "1Gi"), sourceSnapshot(), nil, false), `VolumeSnapshot "ns/s", does not exist`)
 }

@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // noProvisioner is the provisioner of classes whose volumes an administrator creates.
@@ -342,7 +343,7 @@ func (w *walk) source(pvc *corev1.PersistentVolumeClaim) {
 		}
 	}
 	switch {
-	case name == "":
+	case name == "" || !w.granted(pvc):
 	case kind == "VolumeSnapshot":
 		w.snapshotNamed(namespace, name)
 	case kind == "PersistentVolumeClaim":
@@ -353,6 +354,32 @@ func (w *walk) source(pvc *corev1.PersistentVolumeClaim) {
 			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name,
 				"spec.dataSourceRef")}, Do: "Check that the populator for that kind runs, and read its log."})
 	}
+}
+
+// granted reports whether a claim may be made of its source, which can be in another
+// namespace.
+func (w *walk) granted(pvc *corev1.PersistentVolumeClaim) bool {
+	source, err := claim.SourceOf(pvc)
+	if err != nil || source.Kind == claim.SourceNone || source.Namespace == pvc.Namespace {
+		return true
+	}
+	var found []*claim.ReferenceGrant
+	for _, version := range []Kind{grants, grantsBeta} {
+		for _, grant := range list[claim.ReferenceGrant](w, version, source.Namespace, "") {
+			found = append(found, &grant)
+		}
+	}
+	if lifecycle.CheckGrant(pvc, source, found) == nil || w.unreadable[grants] || w.unreadable[grantsBeta] {
+		return true
+	}
+	w.add(cause, Finding{
+		What: fmt.Sprintf("the claim %s is made of %s in namespace %s, and no ReferenceGrant there lets claims of namespace %s use it",
+			pvc.Name, source, source.Namespace, pvc.Namespace),
+		Since:    pvc.CreationTimestamp.Time,
+		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.dataSourceRef.namespace")},
+		Do:       "Have the owner of that namespace create one.",
+	})
+	return false
 }
 
 func (w *walk) cloned(pvc *corev1.PersistentVolumeClaim, namespace, name string) {

@@ -38,6 +38,8 @@ const (
 	attributes    Kind = "storage.k8s.io/v1/volumeattributesclasses/VolumeAttributesClass"
 	snapshots     Kind = "snapshot.storage.k8s.io/v1/volumesnapshots/VolumeSnapshot"
 	contents      Kind = "snapshot.storage.k8s.io/v1/volumesnapshotcontents/VolumeSnapshotContent"
+	grants        Kind = "gateway.networking.k8s.io/v1/referencegrants/ReferenceGrant"
+	grantsBeta    Kind = "gateway.networking.k8s.io/v1beta1/referencegrants/ReferenceGrant"
 	snapshotKinds Kind = "snapshot.storage.k8s.io/v1/volumesnapshotclasses/VolumeSnapshotClass"
 )
 

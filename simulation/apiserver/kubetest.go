@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -114,7 +115,11 @@ func (c *Cluster) narrowClients(process string) cluster.Clients {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return cluster.Clients{Core: migration.For(c.Driver.Name).Clients(core), Snapshots: snapshots, Leases: core, Events: core}
+	gateway, err := api.NewGateway(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return cluster.Clients{Core: migration.For(c.Driver.Name).Clients(core), Snapshots: snapshots, Gateway: gateway, Leases: core, Events: core}
 }
 
 func (c *Cluster) config() *rest.Config {
@@ -254,6 +259,7 @@ func describe(o runtime.Object) (object, Request, error) {
 			return nil, Request{}, err
 		}
 	}
+	known.AddKnownTypes(schema.GroupVersion{Group: claim.GatewayGroup, Version: "v1"}, &claim.ReferenceGrant{})
 	kinds, _, err := known.ObjectKinds(o)
 	if err != nil {
 		return nil, Request{}, fmt.Errorf("%T: %w", o, err)
@@ -313,11 +319,12 @@ func on(verb, resource string, f func(Request) error) func(Request) error {
 	}
 }
 
-// Unserve takes an API group away (or gives it back), as a cluster without its CRDs.
-func (c *Cluster) Unserve(group string, absent bool) {
+// Unserve removes a group, a GROUP/VERSION or a GROUP/VERSION/RESOURCE from the API, as
+// in a cluster without its CRDs or of another version, or serves it again.
+func (c *Cluster) Unserve(name string, absent bool) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	c.server.absent[group] = absent
+	c.server.absent[name] = absent
 }
 
 // BreakWatches ends every watch, as a restart of the API server does.

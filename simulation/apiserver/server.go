@@ -55,7 +55,7 @@ type server struct {
 	react               []func(Request) error
 	lose                []func(Request) error
 	writes              []Request
-	absent              map[string]bool // groups that are not served
+	absent              map[string]bool // what Unserve took away
 }
 
 func newServer(test context.Context) *server {
@@ -158,7 +158,7 @@ func verb(method, name, watch string) string {
 func (s *server) reaction(q Request) error {
 	s.mu.Lock()
 	reactions := slices.Clone(s.react)
-	if s.absent[q.Group] {
+	if s.isAbsent(q) {
 		s.mu.Unlock()
 		return apierrors.NewNotFound(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name)
 	}
@@ -431,22 +431,36 @@ func fail(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(text)
 }
 
-// discover lists the resources of a group, as far as Set asks for them.
+// resources are those of the groups whose discovery Set reads.
+func resources(group string) []string {
+	return map[string][]string{
+		"storage.k8s.io": {
+			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments", "volumeattributesclasses",
+		},
+		"snapshot.storage.k8s.io":      {"volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"},
+		"groupsnapshot.storage.k8s.io": {"volumegroupsnapshots", "volumegroupsnapshotcontents", "volumegroupsnapshotclasses"},
+		"gateway.networking.k8s.io":    {"referencegrants"},
+	}[group]
+}
+
+// isAbsent reports whether a group, its version, or a resource of that is not served.
+func (s *server) isAbsent(q Request) bool {
+	version := q.Group + "/" + q.version
+	return s.absent[q.Group] || s.absent[version] || s.absent[version+"/"+q.Resource]
+}
+
+// discover lists the resources of a group's version.
 func (s *server) discover(w http.ResponseWriter, q Request) {
 	s.mu.Lock()
-	absent := s.absent[q.Group]
-	s.mu.Unlock()
-	if absent {
+	defer s.mu.Unlock()
+	if s.isAbsent(q) {
 		fail(w, apierrors.NewNotFound(schema.GroupResource{Group: q.Group}, q.version))
 		return
 	}
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: groupVersion(q)}
-	for _, resource := range []string{
-		"volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses",
-		"volumegroupsnapshots", "volumegroupsnapshotcontents", "volumegroupsnapshotclasses",
-	} {
-		if strings.HasPrefix(resource, "volumegroup") == strings.HasPrefix(q.Group, "group") {
-			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource})
+	for _, q.Resource = range resources(q.Group) {
+		if !s.isAbsent(q) {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: q.Resource})
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -104,7 +104,7 @@ installSnapshotClasses: always
 imagePullSecrets: [{name: pull}]
 commonLabels: {team: storage}
 podAnnotations: {prometheus.io/scrape: "true"}
-controllers: {timeout: 30s, workerThreads: 50, retryIntervalStart: 2s, retryIntervalMax: 10m, strictTopology: true}
+controllers: {timeout: 30s, workerThreads: 50, retryIntervalStart: 2s, retryIntervalMax: 10m, strictTopology: true, crossNamespaceSources: true}
 local:
   pool: {path: /srv/holdfast/pool, requireMount: true, image: {file: /srv/holdfast/pool.img, size: 10Gi}, overcommit: 1.5, reserve: 1Gi, adopt: true}
   inlineMaxSize: 1Gi
@@ -130,6 +130,7 @@ installSnapshotClasses: always
 imagePullSecrets: [{name: pull}]
 commonLabels: {team: storage}
 podAnnotations: {prometheus.io/scrape: "true"}
+controllers: {crossNamespaceSources: true}
 ebs:
   region: eu-central-1
   endpoint: "http://127.0.0.1:8080"

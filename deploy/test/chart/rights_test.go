@@ -62,6 +62,9 @@ func needed(arguments map[string]string, central bool) []rights.Right {
 	if arguments["enable-capacity"] == "true" {
 		roles = append(roles, rights.Capacity)
 	}
+	if arguments["cross-namespace-sources"] == "true" && slices.Contains(roles, rights.Provision) {
+		roles = append(roles, rights.CrossNamespace)
+	}
 	if central && strings.Contains(arguments["metadata-sources"], "kubernetes") {
 		roles = append(roles, rights.Metadata)
 	}

@@ -30,8 +30,11 @@ func checkClaimSpec(at string, pvc *corev1.PersistentVolumeClaim) []string {
 	}
 	problems = append(problems, checkFraction(at+".resources.requests.storage",
 		pvc.Spec.Resources.Requests[corev1.ResourceStorage])...)
-	if _, err := claim.SourceOf(pvc); err != nil {
+	if source, err := claim.SourceOf(pvc); err != nil {
 		problems = append(problems, trim(err))
+	} else if source.Namespace != pvc.Namespace && source.Kind != claim.SourceNone {
+		problems = append(problems, fmt.Sprintf("%s.dataSourceRef.namespace: a source in another namespace (%q) is not supported",
+			at, source.Namespace))
 	}
 	problems = append(problems, checkSources(at, pvc)...)
 	problems = append(problems, checkMode(at, pvc.Spec.VolumeMode)...)

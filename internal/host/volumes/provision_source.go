@@ -19,16 +19,19 @@ func (m *Manager) source(
 	if reference.Kind == claim.SourceNone {
 		return claim.Source{}, "", nil
 	}
-	key := store.Key(pvc.Namespace, reference.Name)
+	key := reference.Key()
 	if reference.Kind == claim.SourceSnapshot {
-		source, err := m.sourceSnapshot(pvc, key, driver)
+		source, err := m.sourceSnapshot(pvc, reference, driver)
 		return source, dependency(snapshotResource, key), err
 	}
-	source, err := m.sourceClaim(pvc, key, driver)
+	source, err := m.sourceClaim(pvc, reference, driver)
 	return source, dependency(claimResource, key), err
 }
 
-func (m *Manager) sourceClaim(pvc *corev1.PersistentVolumeClaim, key, driver string) (claim.Source, error) {
+func (m *Manager) sourceClaim(
+	pvc *corev1.PersistentVolumeClaim, reference claim.SourceRef, driver string,
+) (claim.Source, error) {
+	key := reference.Key()
 	if key == store.Key(pvc.Namespace, pvc.Name) {
 		return claim.Source{}, fmt.Errorf("%s: spec.dataSource: a claim cannot be a copy of itself", claim.Describe(pvc))
 	}
@@ -44,15 +47,17 @@ func (m *Manager) sourceClaim(pvc *corev1.PersistentVolumeClaim, key, driver str
 	if err != nil {
 		return claim.Source{}, err
 	}
-	_, name, _ := splitKey(key)
-	if err := lifecycle.CheckClone(pvc, name, found.claim, found.volume, driver); err != nil {
+	if err := lifecycle.CheckClone(pvc, reference, found.claim, found.volume, driver); err != nil {
 		return claim.Source{}, waitFor(on, "", "%w", err)
 	}
 	return claim.Source{VolumeHandle: found.volume.Spec.CSI.VolumeHandle}, nil
 }
 
-func (m *Manager) sourceSnapshot(pvc *corev1.PersistentVolumeClaim, key, driver string) (claim.Source, error) {
+func (m *Manager) sourceSnapshot(
+	pvc *corev1.PersistentVolumeClaim, reference claim.SourceRef, driver string,
+) (claim.Source, error) {
 	var (
+		key      = reference.Key()
 		snapshot *snapshotv1.VolumeSnapshot
 		content  *snapshotv1.VolumeSnapshotContent
 	)
@@ -66,8 +71,7 @@ func (m *Manager) sourceSnapshot(pvc *corev1.PersistentVolumeClaim, key, driver 
 	if err != nil {
 		return claim.Source{}, err
 	}
-	_, name, _ := splitKey(key)
-	if err := lifecycle.CheckSnapshot(pvc, name, snapshot, false); err != nil {
+	if err := lifecycle.CheckSnapshot(pvc, reference, snapshot, false); err != nil {
 		return claim.Source{}, waitFor(dependencies(dependency(snapshotResource, key)), "", "%w", err)
 	}
 	if err := lifecycle.CheckContent(pvc, snapshot, content, driver, false); err != nil {

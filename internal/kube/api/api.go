@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
 // Kubernetes is Kubernetes' own API.
@@ -95,6 +97,18 @@ type SnapshotV1 interface {
 type GroupsnapshotV1 interface {
 	VolumeGroupSnapshotClasses() Reader[*groupv1.VolumeGroupSnapshotClass, *groupv1.VolumeGroupSnapshotClassList]
 	VolumeGroupSnapshotContents() Resource[*groupv1.VolumeGroupSnapshotContent, *groupv1.VolumeGroupSnapshotContentList]
+}
+
+// Gateway is the API of Gateway API's custom resources. Which of the versions a cluster
+// serves is found by Kubernetes.Served.
+type Gateway interface {
+	GatewayV1() GatewayVersion
+	GatewayV1beta1() GatewayVersion
+}
+
+// GatewayVersion is a version of the group gateway.networking.k8s.io.
+type GatewayVersion interface {
+	ReferenceGrants(namespace string) Reader[*claim.ReferenceGrant, *claim.ReferenceGrantList]
 }
 
 // Object is an object of the API server.

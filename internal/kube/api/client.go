@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
 // NewKubernetes makes the clients of Kubernetes' own groups. They share one
@@ -42,6 +44,19 @@ func NewSnapshots(config *rest.Config) (Snapshots, error) {
 		return nil, err
 	}
 	return snapshots{volumes: m.group("/apis", snapshotv1.SchemeGroupVersion), groups: m.group("/apis", groupv1.SchemeGroupVersion)}, m.err
+}
+
+// NewGateway makes the clients of Gateway API's custom resources, which are served as
+// JSON only.
+func NewGateway(config *rest.Config) (Gateway, error) {
+	m, err := newMaker(config)
+	if err != nil {
+		return nil, err
+	}
+	return gateway{
+		v1:      m.group("/apis", schema.GroupVersion{Group: claim.GatewayGroup, Version: "v1"}),
+		v1beta1: m.group("/apis", schema.GroupVersion{Group: claim.GatewayGroup, Version: "v1beta1"}),
+	}, m.err
 }
 
 // maker makes clients of groups, until it fails.
@@ -104,3 +119,8 @@ type snapshots struct{ volumes, groups group }
 
 func (s snapshots) SnapshotV1() SnapshotV1           { return volumeSnapshots{s.volumes} }
 func (s snapshots) GroupsnapshotV1() GroupsnapshotV1 { return groupSnapshots{s.groups} }
+
+type gateway struct{ v1, v1beta1 group }
+
+func (g gateway) GatewayV1() GatewayVersion      { return gatewayVersion{g.v1} }
+func (g gateway) GatewayV1beta1() GatewayVersion { return gatewayVersion{g.v1beta1} }

@@ -10,6 +10,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/gentype"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
 // pointer is an object of type T, by its address.
@@ -147,4 +149,10 @@ func (g groupSnapshots) VolumeGroupSnapshotClasses() Reader[*groupv1.VolumeGroup
 
 func (g groupSnapshots) VolumeGroupSnapshotContents() Resource[*groupv1.VolumeGroupSnapshotContent, *groupv1.VolumeGroupSnapshotContentList] {
 	return full[groupv1.VolumeGroupSnapshotContent, groupv1.VolumeGroupSnapshotContentList](g.group, "volumegroupsnapshotcontents", "")
+}
+
+type gatewayVersion struct{ group }
+
+func (g gatewayVersion) ReferenceGrants(namespace string) Reader[*claim.ReferenceGrant, *claim.ReferenceGrantList] {
+	return full[claim.ReferenceGrant, claim.ReferenceGrantList](g.group, "referencegrants", namespace)
 }

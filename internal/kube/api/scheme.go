@@ -10,7 +10,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
 // NewScheme registers the kinds of the groups of this package.
@@ -23,6 +27,11 @@ func NewScheme() (*runtime.Scheme, error) {
 		if err := add(kinds); err != nil {
 			return nil, fmt.Errorf("kinds of the Kubernetes API: %w", err)
 		}
+	}
+	for _, version := range []string{"v1", "v1beta1"} {
+		gateway := schema.GroupVersion{Group: claim.GatewayGroup, Version: version}
+		kinds.AddKnownTypes(gateway, &claim.ReferenceGrant{}, &claim.ReferenceGrantList{})
+		metav1.AddToGroupVersion(kinds, gateway)
 	}
 	return kinds, nil
 }

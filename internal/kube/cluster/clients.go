@@ -19,6 +19,7 @@ import (
 type Clients struct {
 	Core           api.Kubernetes
 	Snapshots      api.Snapshots
+	Gateway        api.Gateway
 	Leases, Events api.Kubernetes
 }
 
@@ -82,6 +83,9 @@ func NewClients(config *rest.Config, userAgent string, wraps ...transport.Wrappe
 	// Custom resources are served as JSON only.
 	if clients.Snapshots, err = api.NewSnapshots(derive(config, userAgent, runtime.ContentTypeJSON)); err != nil {
 		return Clients{}, fmt.Errorf("connect to the API server for snapshots: %w", err)
+	}
+	if clients.Gateway, err = api.NewGateway(derive(config, userAgent, runtime.ContentTypeJSON)); err != nil {
+		return Clients{}, fmt.Errorf("connect to the API server for ReferenceGrants: %w", err)
 	}
 	return clients, nil
 }

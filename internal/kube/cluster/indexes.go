@@ -44,13 +44,26 @@ func sourceOf(c *corev1.PersistentVolumeClaim) string {
 		return s.Kind + "/" + c.Namespace + "/" + s.Name
 	}
 	if s := c.Spec.DataSourceRef; s != nil {
-		namespace := c.Namespace
-		if s.Namespace != nil {
-			namespace = cmp.Or(*s.Namespace, namespace)
-		}
-		return s.Kind + "/" + namespace + "/" + s.Name
+		return s.Kind + "/" + cmp.Or(foreignNamespace(c), c.Namespace) + "/" + s.Name
 	}
 	return ""
+}
+
+// ClaimByForeignSource finds the claims that are made of something in another namespace,
+// by that namespace.
+func ClaimByForeignSource() Index[*corev1.PersistentVolumeClaim] {
+	return Index[*corev1.PersistentVolumeClaim]{Name: "foreignSource", Values: func(c *corev1.PersistentVolumeClaim) []string {
+		return named(foreignNamespace(c))
+	}}
+}
+
+// foreignNamespace is the namespace of a claim's source, "" if that is the claim's own.
+func foreignNamespace(c *corev1.PersistentVolumeClaim) string {
+	source := c.Spec.DataSourceRef
+	if c.Spec.DataSource != nil || source == nil || source.Namespace == nil || *source.Namespace == c.Namespace {
+		return ""
+	}
+	return *source.Namespace
 }
 
 // ClaimByAttributesClass finds the claims that name a VolumeAttributesClass.

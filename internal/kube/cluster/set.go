@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,8 @@ type Set struct {
 	mu         sync.Mutex
 	suppressed bool
 	stores     map[schema.GroupVersionResource]store
+	// older are versions of kinds for clusters that do not serve the store's own.
+	older map[schema.GroupVersionResource]olderVersion
 }
 
 // store is a Store of any kind.
@@ -53,6 +56,7 @@ func NewSet(clients Clients, driver, namespace string, logger *slog.Logger) *Set
 	return &Set{
 		clients: clients, driver: driver, namespace: namespace, logger: logger,
 		servePoll: servePoll, stores: map[schema.GroupVersionResource]store{},
+		older: map[schema.GroupVersionResource]olderVersion{},
 	}
 }
 
@@ -216,7 +220,9 @@ func (s *Set) GroupClasses() *Store[*groupv1.VolumeGroupSnapshotClass] {
 
 // custom reports whether a cluster may lack a resource.
 func custom(resource schema.GroupVersionResource) bool {
-	return resource.Group == snapshotv1.SchemeGroupVersion.Group || resource.Group == groupv1.SchemeGroupVersion.Group
+	return slices.Contains([]string{
+		snapshotv1.SchemeGroupVersion.Group, groupv1.SchemeGroupVersion.Group, claim.GatewayGroup,
+	}, resource.Group)
 }
 
 // Start lists and watches all requested kinds until ctx ends. For kinds that the cluster
@@ -252,7 +258,7 @@ func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, 
 			s.logger.WarnContext(ctx, "cannot read which kinds the API server serves", "group", version.Group, "error", err)
 		}
 		for resource, kind := range kinds {
-			if served[resource] {
+			if served[resource] || err == nil && s.useOlder(ctx, version.WithResource(resource)) {
 				s.startOne(ctx, kind)
 				delete(kinds, resource)
 			}

@@ -119,7 +119,7 @@ func TestProvision_badInputEndsInAnEvent(t *testing.T) {
 		{"a snapshot, and no capability", newClass(), restoreOf("s"), "does not restore snapshots (CREATE_DELETE_SNAPSHOT)"},
 		{"a source in another namespace", newClass(), func(p *corev1.PersistentVolumeClaim) {
 			p.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &elsewhere}
-		}, `a source in another namespace ("elsewhere") is not supported`},
+		}, `PersistentVolumeClaim "elsewhere/x", is in another namespace; start the provisioner with --cross-namespace-sources`},
 		{"a VolumeAttributesClass, and no capability", newClass(), func(p *corev1.PersistentVolumeClaim) { p.Spec.VolumeAttributesClassName = &vac }, "MODIFY_VOLUME"},
 		{"an in-tree class", newClass(func(c *storagev1.StorageClass) { c.Provisioner = "kubernetes.io/aws-ebs" }), func(p *corev1.PersistentVolumeClaim) {
 			p.Annotations = map[string]string{provisionerAnnotation: "kubernetes.io/aws-ebs", migration.MigratedToAnnotation: driverName}

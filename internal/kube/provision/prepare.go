@@ -20,6 +20,9 @@ func (c *Controller) prepare(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
 ) (volumeIntent, map[string]string, error) {
 	source, err := claim.SourceOf(pvc)
+	if err == nil {
+		err = c.granted(pvc, source)
+	}
 	if err != nil {
 		return volumeIntent{}, nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
@@ -65,6 +66,9 @@ type Options struct {
 	AttachFinalizer string
 	// Snapshots follows VolumeSnapshots, for drivers that restore them.
 	Snapshots bool
+	// CrossNamespace serves claims whose source is in another namespace, if a
+	// ReferenceGrant allows that.
+	CrossNamespace bool
 	// Attachments keeps a volume from deletion while it is attached, for drivers
 	// with PUBLISH_UNPUBLISH_VOLUME.
 	Attachments bool
@@ -119,6 +123,7 @@ type Controller struct {
 	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
 	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots, and with Scope.Labelled
 	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes, and with Scope.Labelled
+	grants      *cluster.Store[*claim.ReferenceGrant]       // nil without Options.CrossNamespace
 	// contents say which node has a snapshot; nil without Options.Snapshots and for
 	// a central process.
 	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]
@@ -151,6 +156,10 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.volumeQueue = env.Queue("volumes", c.volumeFlow)
 	c.sourceQueue = env.With(cluster.Limits{Workers: o.SourceWorkers}).Queue("sources", sourceFlow)
 	c.claims.Use(cluster.ClaimByUID(), cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByAttributesClass())
+	if o.CrossNamespace {
+		c.grants = env.Set.ReferenceGrants()
+		c.claims.Use(cluster.ClaimByForeignSource())
+	}
 	c.volumes.Use(cluster.VolumeByHandle())
 	if o.Attachments {
 		c.attachments = env.Set.Attachments()

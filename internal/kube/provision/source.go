@@ -19,17 +19,17 @@ func (c *Controller) source(
 ) (claim.Source, error) {
 	switch source.Kind {
 	case claim.SourceClaim:
-		return c.sourceClaim(ctx, pvc, source.Name)
+		return c.sourceClaim(ctx, pvc, source)
 	case claim.SourceSnapshot:
-		return c.sourceSnapshot(ctx, pvc, source.Name)
+		return c.sourceSnapshot(ctx, pvc, source)
 	}
 	return claim.Source{}, nil
 }
 
 func (c *Controller) sourceClaim(
-	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, from claim.SourceRef,
 ) (claim.Source, error) {
-	source, volume, err := c.cloned(ctx, pvc, name)
+	source, volume, err := c.cloned(ctx, pvc, from)
 	if err != nil {
 		return claim.Source{}, err
 	}
@@ -40,7 +40,7 @@ func (c *Controller) sourceClaim(
 		return claim.Source{}, err
 	}
 	// The answer is newer than what was checked.
-	if _, err = c.checkClone(ctx, pvc, name, source); err != nil {
+	if _, err = c.checkClone(ctx, pvc, from, source); err != nil {
 		return claim.Source{}, err
 	}
 	return claim.Source{VolumeHandle: volume.Spec.CSI.VolumeHandle}, nil
@@ -48,44 +48,44 @@ func (c *Controller) sourceClaim(
 
 // cloned is the claim to be cloned, with its volume, if it can be now.
 func (c *Controller) cloned(
-	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, from claim.SourceRef,
 ) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
-	source, err := c.claimNamed(ctx, pvc.Namespace+"/"+name)
+	source, err := c.claimNamed(ctx, from.Key())
 	if err != nil {
 		return nil, nil, err
 	}
-	volume, err := c.checkClone(ctx, pvc, name, source)
+	volume, err := c.checkClone(ctx, pvc, from, source)
 	return source, volume, err
 }
 
 func (c *Controller) checkClone(
-	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim,
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, from claim.SourceRef, source *corev1.PersistentVolumeClaim,
 ) (volume *corev1.PersistentVolume, err error) {
 	if source != nil {
 		if volume, err = c.volumeNamed(ctx, source.Spec.VolumeName); err != nil {
 			return nil, err
 		}
 	}
-	if err := lifecycle.CheckClone(pvc, name, source, volume, c.env.Driver); err != nil {
+	if err := lifecycle.CheckClone(pvc, from, source, volume, c.env.Driver); err != nil {
 		return nil, waiting{err}
 	}
 	return volume, nil
 }
 
 func (c *Controller) sourceSnapshot(
-	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, from claim.SourceRef,
 ) (claim.Source, error) {
-	snapshot, content, err := c.restored(ctx, pvc, name)
+	snapshot, content, err := c.restored(ctx, pvc, from)
 	if err != nil {
 		return claim.Source{}, err
 	}
 	if !c.hasSnapshot(content) {
-		return claim.Source{}, c.elsewhere(pvc, fmt.Sprintf("VolumeSnapshot %q", pvc.Namespace+"/"+name))
+		return claim.Source{}, c.elsewhere(pvc, from.String())
 	}
 	if snapshot, err = c.protectSnapshot(ctx, snapshot); err != nil {
 		return claim.Source{}, err
 	}
-	if err := checkSnapshot(pvc, name, snapshot); err != nil {
+	if err := checkSnapshot(pvc, from, snapshot); err != nil {
 		return claim.Source{}, err
 	}
 	return claim.Source{SnapshotHandle: *content.Status.SnapshotHandle}, nil
@@ -93,26 +93,27 @@ func (c *Controller) sourceSnapshot(
 
 // restored is the snapshot to be restored, with its content, if it can be now.
 func (c *Controller) restored(
-	ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string,
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, from claim.SourceRef,
 ) (*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent, error) {
-	key := pvc.Namespace + "/" + name
 	if !c.options.Snapshots {
 		return nil, nil, fmt.Errorf("%s: snapshots are not followed; start the provisioner with them", claim.Describe(pvc))
 	}
-	snapshot, err := c.snapshotNamed(ctx, key)
+	snapshot, err := c.snapshotNamed(ctx, from.Key())
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkSnapshot(pvc, name, snapshot); err != nil {
+	if err := checkSnapshot(pvc, from, snapshot); err != nil {
 		return nil, nil, err
 	}
 	content, err := c.content(ctx, pvc, snapshot)
 	return snapshot, content, err
 }
 
-func checkSnapshot(pvc *corev1.PersistentVolumeClaim, name string, snapshot *snapshotv1.VolumeSnapshot) error {
+func checkSnapshot(
+	pvc *corev1.PersistentVolumeClaim, from claim.SourceRef, snapshot *snapshotv1.VolumeSnapshot,
+) error {
 	kept := snapshot != nil && has(snapshot.Finalizers, lifecycle.RestoreFinalizer)
-	if err := lifecycle.CheckSnapshot(pvc, name, snapshot, kept); err != nil {
+	if err := lifecycle.CheckSnapshot(pvc, from, snapshot, kept); err != nil {
 		return waiting{err}
 	}
 	return nil

@@ -63,31 +63,35 @@ func (c *Controller) sourceHere(ctx context.Context, pvc *corev1.PersistentVolum
 	if err != nil {
 		return false, nil //nolint:nilerr // a populator's, or one that the chosen node refuses in words
 	}
+	if err := c.granted(pvc, source); err != nil {
+		return false, err
+	}
 	switch source.Kind {
 	case claim.SourceClaim:
-		_, volume, err := c.cloned(ctx, pvc, source.Name)
+		_, volume, err := c.cloned(ctx, pvc, source)
 		return err == nil && c.env.Scope.OwnsVolume(volume), err
 	case claim.SourceSnapshot:
 		if c.snapshots == nil {
 			return false, nil
 		}
-		return c.snapshotHere(ctx, pvc, source.Name)
+		return c.snapshotHere(ctx, pvc, source)
 	}
 	return false, nil
 }
 
 // snapshotHere is for a claim without a node: every node asks whether it has the
 // snapshot, each of its cache. Only the one that seems to have it reads it live.
-func (c *Controller) snapshotHere(ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string) (bool, error) {
-	key := pvc.Namespace + "/" + name
-	snapshot, found := c.snapshots.Get(key)
+func (c *Controller) snapshotHere(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, from claim.SourceRef,
+) (bool, error) {
+	snapshot, found := c.snapshots.Get(from.Key())
 	if found && snapshot.Status != nil && snapshot.Status.BoundVolumeSnapshotContentName != nil {
 		cached, known := c.contents.Get(*snapshot.Status.BoundVolumeSnapshotContentName)
 		if !known || !c.hasSnapshot(cached) {
 			return false, nil // its coming wakes the claim
 		}
 	}
-	_, content, err := c.restored(ctx, pvc, name)
+	_, content, err := c.restored(ctx, pvc, from)
 	return err == nil && c.hasSnapshot(content), err
 }
 

@@ -19,7 +19,7 @@ type row struct {
 
 func rows() []row {
 	return []row{
-		{[]Role{Provision}, []string{"provision", "topology"}},
+		{[]Role{Provision, CrossNamespace}, []string{"provision", "topology"}},
 		{[]Role{Attach}, []string{"attach"}},
 		{[]Role{Resize, Modify}, []string{"resize"}},
 		{[]Role{Snapshot}, []string{"snapshot", "snapshot/content"}},
@@ -42,6 +42,7 @@ func accessors() map[string]Right {
 		"Capacities":      {Group: storageGroup, Resource: "csistoragecapacities", In: Own},
 		"SnapshotObjects": {Group: snapshotGroup, Resource: "volumesnapshots"}, "Contents": {Group: snapshotGroup, Resource: "volumesnapshotcontents"},
 		"SnapshotClasses": {Group: snapshotGroup, Resource: "volumesnapshotclasses"},
+		"ReferenceGrants": {Group: gatewayGroup, Resource: "referencegrants"},
 		"GroupContents":   {Group: groupsGroup, Resource: "volumegroupsnapshotcontents"}, "GroupClasses": {Group: groupsGroup, Resource: "volumegroupsnapshotclasses"},
 	}
 }

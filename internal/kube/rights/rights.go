@@ -30,11 +30,13 @@ const (
 	// Coordinate is the work of the process that is elected among those of the nodes
 	// (--node-objects-only).
 	Coordinate Role = "coordinate"
+	// CrossNamespace is for claims whose source is in another namespace.
+	CrossNamespace Role = "cross-namespace"
 )
 
 // Roles lists all kinds of work.
 func Roles() []Role {
-	return []Role{Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health, Capacity, Lease, Intent, Events, Coordinate}
+	return []Role{Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health, Capacity, Lease, Intent, CrossNamespace, Events, Coordinate}
 }
 
 // Mode is how the process is deployed: once for the cluster, or on each node for the

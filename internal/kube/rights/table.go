@@ -5,6 +5,7 @@ const (
 	storageGroup  = "storage.k8s.io"
 	snapshotGroup = "snapshot.storage.k8s.io"
 	groupsGroup   = "groupsnapshot.storage.k8s.io"
+	gatewayGroup  = "gateway.networking.k8s.io"
 )
 
 // Cached kinds need list and watch; kinds that are read live need get.
@@ -127,8 +128,8 @@ func coordinate() []need {
 	}
 }
 
-// own returns the rights within one namespace, and those to find the owner of capacity
-// objects.
+// own returns the rights within one namespace, those to find the owner of capacity
+// objects, and those of options.
 func own() []need {
 	return []need{
 		{role: Capacity, group: storageGroup, what: "storageclasses", verbs: cached},
@@ -143,6 +144,7 @@ func own() []need {
 		{role: Capacity, only: Central, in: Own, group: "apps", what: "replicasets", verbs: live},
 
 		{role: Lease, in: Own, group: "coordination.k8s.io", what: "leases", verbs: "get create update"},
+		{role: CrossNamespace, group: gatewayGroup, what: "referencegrants", verbs: cached},
 		{role: Intent, in: Intents, what: "configmaps", verbs: "get list create update delete"},
 	}
 }

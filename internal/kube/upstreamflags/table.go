@@ -19,6 +19,7 @@ type entry struct {
 	silent  []string           // values whose loss needs no warning
 	refuse  func(string) error // where ignoring would do something else than was meant
 	boolean bool
+	gates   map[string]string // own flags of the feature gates in a list
 	// shorthand is klog's -v.
 	shorthand string
 	// prefixes are the controllers that had the flag; --<controller>-<flag> means
@@ -115,7 +116,8 @@ func ignored() []entry {
 		{flags: []string{"kube-api-qps", "kube-api-burst"}, why: unlimited, prefixes: []string{provisioner, attacher, resizer, snapshotter, monitor}},
 		{flags: []string{"kube-api-capacity-qps", "kube-api-capacity-burst"}, why: unlimited, prefixes: []string{provisioner}},
 		{flags: []string{"feature-gates"}, silent: []string{"", "Topology=true"}, prefixes: []string{provisioner, attacher, resizer, snapshotter},
-			why: "gates do not exist: the driver and the cluster report their capabilities"},
+			gates: map[string]string{"CrossNamespaceVolumeDataSource": "cross-namespace-sources"},
+			why:   "this gate does not exist: the driver and the cluster report their capabilities"},
 		{flags: []string{"metrics-path"}, silent: []string{"/metrics"}, why: "metrics are at /metrics"},
 		{flags: []string{"automaxprocs"}, boolean: true, silent: []string{"true"}, why: "the Go runtime itself follows the container's CPU limit"},
 		{flags: []string{"enable-pprof"}, boolean: true, silent: []string{"false"}, why: "profiles are served on a loopback address; use --pprof-address", prefixes: []string{provisioner}},

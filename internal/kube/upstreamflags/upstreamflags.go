@@ -92,6 +92,10 @@ func (v *value) Set(text string) error {
 			return err
 		}
 	}
+	text, err := v.setGates(text)
+	if err != nil {
+		return err
+	}
 	if v.target == "" {
 		if !slices.Contains(v.silent, text) {
 			v.set.warn(fmt.Sprintf("--%s=%s is ignored: %s", v.name, text, v.why))
@@ -106,6 +110,24 @@ func (v *value) Set(text string) error {
 		text = converted
 	}
 	return v.set.flags.Set(v.target, text)
+}
+
+// setGates sets the own flags of feature gates, and returns the other gates of the list.
+func (v *value) setGates(text string) (others string, err error) {
+	if v.gates == nil {
+		return text, nil
+	}
+	var left []string
+	for gate := range strings.SplitSeq(text, ",") {
+		name, on, _ := strings.Cut(gate, "=")
+		target, known := v.gates[strings.TrimSpace(name)]
+		if !known {
+			left = append(left, gate)
+		} else if err := v.set.flags.Set(target, strings.TrimSpace(on)); err != nil {
+			return "", fmt.Errorf("gate %s: %w", name, err)
+		}
+	}
+	return strings.Join(left, ","), nil
 }
 
 func (s *Set) warn(text string) {

@@ -90,6 +90,27 @@ func TestBind_ignoresWithAReason(t *testing.T) {
 	}
 }
 
+// TestBind_gatesOfAList sets the own flag of one gate, and warns of the others.
+func TestBind_gatesOfAList(t *testing.T) {
+	flags, set := command()
+	cross := flags.Bool("cross-namespace-sources", false, "")
+	if err := flags.Parse([]string{"--feature-gates=Topology=true,CrossNamespaceVolumeDataSource=true"}); err != nil {
+		t.Fatal(err)
+	}
+	if !*cross || len(set.Warnings()) > 0 {
+		t.Errorf("the flag is %v, with warnings %q", *cross, set.Warnings())
+	}
+	if err := flags.Parse([]string{"--feature-gates=CrossNamespaceVolumeDataSource=false,Other=true"}); err != nil {
+		t.Fatal(err)
+	}
+	if warnings := set.Warnings(); *cross || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "--feature-gates=Other=true is ignored") {
+		t.Errorf("the flag is %v, with warnings %q", *cross, warnings)
+	}
+	if err := flags.Parse([]string{"--feature-gates=CrossNamespaceVolumeDataSource=perhaps"}); err == nil {
+		t.Error("a gate that is neither true nor false is accepted")
+	}
+}
+
 func TestBind_keepsAFlagOfTheSameName(t *testing.T) {
 	flags := pflag.NewFlagSet("sidecars", pflag.ContinueOnError)
 	own := flags.String("resync", "", "")

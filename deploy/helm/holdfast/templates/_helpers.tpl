@@ -139,6 +139,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- with $c.defaultFSType }}
 - --default-fstype={{ . }}
 {{- end }}
+{{- if $c.crossNamespaceSources }}
+- --cross-namespace-sources
+{{- end }}
 {{- with $c.timeout }}
 - --timeout={{ . }}
 {{- end }}

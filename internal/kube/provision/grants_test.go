@@ -1,0 +1,172 @@
+package provision
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+)
+
+const far = "far" // the namespace of the sources
+
+func crossing(env *cluster.Env, o *Options) {
+	o.CrossNamespace, o.Snapshots = true, true
+	// Claims wait for events, and not for the end of a pause.
+	env.Retry.Start, env.Retry.Max = time.Hour, time.Hour
+	env.Set.PollServed(10 * time.Millisecond)
+}
+
+func foreign(group *string, kind, name string) func(*corev1.PersistentVolumeClaim) {
+	return func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: group, Kind: kind, Name: name, Namespace: ptr(far)}
+	}
+}
+
+// farSource is a bound claim "src" and a ready snapshot "s" in the other namespace.
+func farSource() []runtime.Object {
+	objects := bound("src")
+	objects[0].(*corev1.PersistentVolumeClaim).Namespace = far
+	objects[1].(*corev1.PersistentVolume).Spec.ClaimRef.Namespace = far
+	snapshot, content := newSnapshot("s")
+	snapshot.Namespace, content.Spec.VolumeSnapshotRef.Namespace = far, far
+	return append(objects, snapshot, content)
+}
+
+func grant(namespace, kind, group string) *claim.ReferenceGrant {
+	return &claim.ReferenceGrant{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "g-" + kind},
+		Spec: claim.ReferenceGrantSpec{
+			From: []claim.ReferenceGrantFrom{{Kind: "PersistentVolumeClaim", Namespace: "ns"}},
+			To:   []claim.ReferenceGrantTo{{Group: group, Kind: kind}},
+		},
+	}
+}
+
+func TestGrant_sourcesInOtherNamespacesNeedOne(t *testing.T) {
+	for _, c := range []struct {
+		name, group, kind, source string
+		want                      claim.Source
+	}{
+		{"clone", "", "PersistentVolumeClaim", "src", claim.Source{VolumeHandle: "id-pvc-uid-src"}},
+		{"restore", claim.SnapshotGroup, "VolumeSnapshot", "s", claim.Source{SnapshotHandle: "snap-1"}},
+	} {
+		for _, version := range []string{"v1", "v1beta1"} {
+			t.Run(c.name+" "+version, func(t *testing.T) {
+				w := newWorld(t, append(farSource(), newClass())...)
+				w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+				if version != "v1" {
+					w.Unserve(claim.GatewayGroup+"/v1", true)
+				}
+				w.Add(grant("ns", c.kind, c.group)) // of the wrong namespace
+				w.run(crossing)
+				w.Add(newClaim("a", foreign(&c.group, c.kind, c.source)))
+				w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far" lets claims of namespace "ns" use the source`)
+				if len(w.calls()) > 0 || w.stored() > 0 {
+					t.Errorf("%d calls and %d intents before the grant", len(w.calls()), w.stored())
+				}
+				w.Add(grant(far, c.kind, c.group))
+				w.saved("pvc-uid-a")
+				content := w.calls()[0].GetVolumeContentSource()
+				if got := (claim.Source{VolumeHandle: content.GetVolume().GetVolumeId(), SnapshotHandle: content.GetSnapshot().GetSnapshotId()}); got != c.want {
+					t.Errorf("made of %v", got)
+				}
+			})
+		}
+	}
+}
+
+// TestGrant_refusalsDoNotRevealSources: the event is the same for a source that does
+// not exist.
+func TestGrant_refusalsDoNotRevealSources(t *testing.T) {
+	w := newWorld(t, newClass(), grant("ns", "PersistentVolumeClaim", ""))
+	w.run(crossing)
+	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))
+	w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far"`)
+}
+
+func TestGrant_isWaitedForWithoutTheCRDs(t *testing.T) {
+	w := newWorld(t, append(farSource(), newClass())...)
+	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+	w.Unserve(claim.GatewayGroup, true)
+	w.run(crossing)
+	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")), newClaim("b"))
+	w.event("Warning ProvisioningFailed ns/a", "a cluster without Gateway API's CRDs has none")
+	w.saved("pvc-uid-b")
+	w.Add(grant(far, "PersistentVolumeClaim", ""))
+	w.Unserve(claim.GatewayGroup, false)
+	w.saved("pvc-uid-a")
+}
+
+// TestGrant_aRefusedClaimDoesNotKeepTheSource: otherwise the users of one
+// namespace could keep the claims of another from deletion.
+func TestGrant_aRefusedClaimDoesNotKeepTheSource(t *testing.T) {
+	objects := farSource()
+	source := objects[0].(*corev1.PersistentVolumeClaim)
+	w := newWorld(t, append(objects, newClass(), grant("ns", "PersistentVolumeClaim", ""))...)
+	w.run(crossing)
+	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))
+	w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far"`)
+	// As an earlier, finished copy leaves it.
+	source.Finalizers = []string{lifecycle.CloneFinalizer}
+	w.Put(source)
+	w.Delete(source)
+	w.Eventually(func() error {
+		_, err := w.Core.CoreV1().PersistentVolumeClaims(far).Get(w.Context(), "src", metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return errors.New("the source cannot be deleted")
+		}
+		return nil
+	})
+}
+
+// TestGrant_aCopyKeepsTheSource as long as it is made.
+func TestGrant_aCopyKeepsTheSource(t *testing.T) {
+	w := newWorld(t, append(farSource(), newClass(), grant(far, "PersistentVolumeClaim", ""))...)
+	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+	w.answer(csidriver.Fail(codes.Internal, "cannot"))
+	w.run(crossing)
+	finalizers := func() []string {
+		source, err := w.Core.CoreV1().PersistentVolumeClaims(far).Get(w.Context(), "src", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return source.Finalizers
+	}
+	pvc := newClaim("a", foreign(nil, "PersistentVolumeClaim", "src"))
+	w.Add(pvc)
+	w.event("Warning ProvisioningFailed ns/a", "cannot")
+	if !has(finalizers(), lifecycle.CloneFinalizer) {
+		t.Error("the source is not kept")
+	}
+	w.Delete(pvc)
+	w.Eventually(func() error {
+		if has(finalizers(), lifecycle.CloneFinalizer) {
+			return errors.New("the source is still kept")
+		}
+		return nil
+	})
+}
+
+// TestGrant_onNodes: the claim follows its source to the node, over namespaces.
+func TestGrant_onNodes(t *testing.T) {
+	w := nodesWorld(t, newClass(waitForConsumer), "n1", "n2")
+	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+	objects := farSource()
+	lyingOn("n1")(objects[1].(*corev1.PersistentVolume))
+	w.Add(append(objects, grant(far, "PersistentVolumeClaim", ""))...)
+	w.onItsOwn("n1", crossing)
+	w.onItsOwn("n2", crossing)
+	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src"), onNode("n2")))
+	w.chosen("a", "n1")
+	w.saved("pvc-uid-a")
+}
