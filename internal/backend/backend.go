@@ -66,6 +66,9 @@ type Traits struct {
 	// ConcurrentSnapshots: a snapshot of a volume may be created while other calls
 	// attach, change or snapshot it; only a deletion excludes it.
 	ConcurrentSnapshots bool
+	// SnapshotTopology: snapshots can be restored from the topologies in
+	// Snapshot.Topology only.
+	SnapshotTopology bool
 	// OnlineExpansion reports whether a volume may grow while it is published.
 	OnlineExpansion bool
 }

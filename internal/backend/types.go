@@ -123,6 +123,9 @@ type Snapshot struct {
 	Ready    bool
 	// Parameters are those of its creation.
 	Parameters map[string]string
+	// Topology is from where volumes made of it can be reached, with
+	// Traits.SnapshotTopology.
+	Topology []Topology
 }
 
 // GroupSnapshot is a snapshot of several volumes at one instant.
@@ -159,6 +162,7 @@ type SnapshotSpec struct {
 	Parameters map[string]string
 	Secrets    map[string]string
 	Metadata   map[string]string // as that of VolumeSpec
+	Topology   *TopologyRequirement
 }
 
 // GroupSnapshotSpec asks for a snapshot of several volumes at one instant.

@@ -23,6 +23,8 @@ type Snapshots struct {
 	Size int64
 	// NoTime leaves creation_time out.
 	NoTime bool
+	// Topology is from where new snapshots can be restored.
+	Topology []*csi.Topology
 	// Answer changes the answer about a snapshot, not the snapshot, for a driver
 	// that answers nonsense.
 	Answer func(*csi.Snapshot)
@@ -71,6 +73,7 @@ func (d *Driver) createSnapshot(name, source, group string) *snapshotState {
 	snapshot := &csi.Snapshot{
 		SnapshotId: "id-" + name, SourceVolumeId: source, GroupSnapshotId: group,
 		CreationTime: timestamppb.New(SnapshotTime()), SizeBytes: defaultSnapshotSize,
+		AccessibleTopology: d.Snapshots.Topology,
 	}
 	if d.Snapshots.NoTime {
 		snapshot.CreationTime = nil

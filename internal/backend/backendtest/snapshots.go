@@ -3,6 +3,7 @@ package backendtest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -14,6 +15,7 @@ func snapshotRules() []rule {
 		{"a snapshot is found and its creation may be repeated", snapshotTwice},
 		{"a snapshot name belongs to one source", snapshotOfAnother},
 		{"a snapshot of nothing is not found", snapshotOfNothing},
+		{"a snapshot has the topology of the volumes that are made of it", snapshotTopology},
 		{"each name that CSI allows makes another snapshot", strangeSnapshotNames},
 		{"snapshots are listed by source, by ID and in pages", listSnapshots},
 		{"a volume is restored at its size or larger, never smaller", restoreSizes},
@@ -53,6 +55,45 @@ func snapshotOfAnother(b *bench) {
 	b.want(err, backend.ErrExists, "the same name for another source")
 	// Names of volumes and of snapshots are independent.
 	b.snapshot("one", one.ID)
+}
+
+func snapshotTopology(b *bench) {
+	if !b.snapshots() {
+		return
+	}
+	volume := b.create("source")
+	made := b.snapshot("snapshot", volume.ID)
+	if !b.traits.SnapshotTopology {
+		if len(made.Topology) > 0 {
+			b.Errorf("the snapshot has the topology %v, and the traits lack SnapshotTopology", made.Topology)
+		}
+		return
+	}
+	found, err := b.guard.Snapshot(b.ctx(), made.ID)
+	b.must(err)
+	listed, _, err := b.guard.Snapshots(b.ctx(), backend.SnapshotFilter{SnapshotID: made.ID}, "", 0)
+	b.must(err)
+	request := b.request("restored")
+	request.Source.SnapshotID = made.ID
+	restored := b.createAs(request)
+	for _, have := range [][]backend.Topology{found.Topology, listed[0].Topology, restored.Topology} {
+		if len(made.Topology) == 0 || !reflect.DeepEqual(have, made.Topology) {
+			b.Errorf("topology %v, and the snapshot's at its creation is %v", have, made.Topology)
+		}
+	}
+	spec := backend.SnapshotSpec{Name: "snapshot", SourceID: volume.ID, Topology: &backend.TopologyRequirement{Requisite: made.Topology}}
+	_, err = b.guard.CreateSnapshot(b.ctx(), spec)
+	b.must(err)
+	elsewhere := backend.Topology{}
+	for key := range made.Topology[0] {
+		elsewhere[key] = "elsewhere"
+	}
+	spec.Topology = &backend.TopologyRequirement{Requisite: []backend.Topology{elsewhere}}
+	_, err = b.guard.CreateSnapshot(b.ctx(), spec)
+	b.want(err, backend.ErrExists, "the same name for another topology")
+	spec.Name = "other"
+	_, err = b.guard.CreateSnapshot(b.ctx(), spec)
+	b.want(err, backend.ErrNoSpace, "a snapshot elsewhere")
 }
 
 func strangeSnapshotNames(b *bench) {

@@ -9,8 +9,8 @@ import (
 )
 
 // CreateSnapshot takes a snapshot of a volume, or returns the one that an earlier
-// call with the same name and source made. The same name for another source is
-// ErrExists.
+// call with the same name and source made. The same name for another source or a
+// topology where it cannot be used is ErrExists.
 func (g *Guard) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	snapshotter, err := feature[backend.Snapshotter](g, "snapshots")
 	if err != nil {
@@ -49,6 +49,9 @@ func (g *Guard) findOrCreateSnapshot(
 	case err == nil && existing.SourceID != spec.SourceID:
 		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and the source %s, not %s; use another name",
 			backend.ErrExists, existing.ID, existing.SourceID, spec.SourceID)
+	case err == nil && !accessible(existing.Topology, spec.Topology):
+		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and the topology %v, and the request has %v; use another name",
+			backend.ErrExists, existing.ID, existing.Topology, spec.Topology.Requisite)
 	case err == nil:
 		return finish(ctx, snapshotter, existing, spec)
 	case !errors.Is(err, backend.ErrNotFound):

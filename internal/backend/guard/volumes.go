@@ -226,7 +226,7 @@ func (g *Guard) compatible(v backend.Volume, request CreateRequest, spec backend
 	return nil
 }
 
-// accessible reports whether a volume can be reached from one of the requisite
+// accessible reports whether a volume or snapshot can be reached from one of the requisite
 // topologies.
 func accessible(have []backend.Topology, want *backend.TopologyRequirement) bool {
 	if want == nil || len(want.Requisite) == 0 || len(have) == 0 {

@@ -35,7 +35,7 @@ func (p *Pool) groupOf(ctx context.Context, record groupRecord) (backend.GroupSn
 			return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s lacks its member of volume %s: %w",
 				backend.ErrDataLoss, record.ID, source, err)
 		}
-		group.Snapshots = append(group.Snapshots, member.snapshot())
+		group.Snapshots = append(group.Snapshots, member.snapshot(p.topology))
 	}
 	return group, nil
 }

@@ -162,6 +162,7 @@ func traits() backend.Traits {
 		Parameters:        []string{parameterProvisioning, parameterSectorSize},
 		MutableParameters: []string{parameterProvisioning},
 		OnlineExpansion:   true,
+		SnapshotTopology:  true,
 		LagsBehind:        true, // an interrupted creation is not found, and deleted all the same
 	}
 }

@@ -220,9 +220,10 @@ func (r volumeRecord) ephemeral() backend.EphemeralVolume {
 	return backend.EphemeralVolume{VolumeID: r.ID, Handle: r.Name, Target: r.Inline.Target, Size: r.Size}
 }
 
-func (r snapshotRecord) snapshot() backend.Snapshot {
+func (r snapshotRecord) snapshot(topology backend.Topology) backend.Snapshot {
 	return backend.Snapshot{
-		ID: r.ID, Name: r.Name, SourceID: r.SourceID, GroupID: r.GroupID, Size: r.Size,
+		Topology: []backend.Topology{maps.Clone(topology)},
+		ID:       r.ID, Name: r.Name, SourceID: r.SourceID, GroupID: r.GroupID, Size: r.Size,
 		Created: r.Created, Ready: true, Parameters: maps.Clone(r.Parameters),
 	}
 }

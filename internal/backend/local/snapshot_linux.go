@@ -44,7 +44,7 @@ func (p *Pool) Snapshot(ctx context.Context, id string) (backend.Snapshot, error
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
-	return record.snapshot(), nil
+	return record.snapshot(p.topology), nil
 }
 
 // SnapshotByName finds a snapshot that was created on its own; ErrNotFound.
@@ -70,7 +70,7 @@ func (p *Pool) Snapshots(
 		}, after, limit)
 	snapshots := make([]backend.Snapshot, len(records))
 	for i, record := range records {
-		snapshots[i] = record.snapshot()
+		snapshots[i] = record.snapshot(p.topology)
 	}
 	return snapshots, nil
 }
@@ -79,6 +79,10 @@ func (p *Pool) Snapshots(
 // pages; without, the content is copied. A thick volume's snapshot gets blocks of its
 // own, since the volume must never need new ones.
 func (p *Pool) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+	if !p.reachable(spec.Topology) {
+		return backend.Snapshot{}, fmt.Errorf("%w: snapshots of this pool can be restored on %s=%s only",
+			backend.ErrNoSpace, TopologyKey, p.options.NodeID)
+	}
 	desired := snapshotRecord{
 		header: newHeader(idOf(snapshotPrefix, spec.Name)), Name: spec.Name, SourceID: spec.SourceID,
 		Parameters: maps.Clone(spec.Parameters),
@@ -87,7 +91,7 @@ func (p *Pool) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (b
 	if err != nil {
 		return backend.Snapshot{}, classify(err)
 	}
-	return made.snapshot(), nil
+	return made.snapshot(p.topology), nil
 }
 
 func (p *Pool) makeSnapshot(ctx context.Context, desired snapshotRecord) (snapshotRecord, error) {

@@ -19,6 +19,9 @@ func pluginCapabilities(t backend.Traits, f guard.Features) []*csi.PluginCapabil
 	if len(t.TopologyKeys) > 0 {
 		services = append(services, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	}
+	if t.SnapshotTopology && f.Snapshots {
+		services = append(services, csi.PluginCapability_Service_SNAPSHOT_ACCESSIBILITY_CONSTRAINTS)
+	}
 	capabilities := make([]*csi.PluginCapability, 0, len(services)+1)
 	for _, service := range services {
 		capabilities = append(capabilities, &csi.PluginCapability{

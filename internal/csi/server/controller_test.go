@@ -310,6 +310,53 @@ func TestSnapshots_cutListRestoreDelete(t *testing.T) {
 	wantCode(t, err, codes.OK)
 }
 
+// localSnapshots is a backend whose snapshots can be restored on their node only.
+type localSnapshots struct{ memory }
+
+func (l localSnapshots) Traits() backend.Traits {
+	traits := l.memory.Traits()
+	traits.SnapshotTopology = true
+	return traits
+}
+
+func (l localSnapshots) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+	snapshot, err := l.memory.CreateSnapshot(ctx, spec)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last.Topology = spec.Topology
+	snapshot.Topology = []backend.Topology{{"memory.test/node": "n1"}}
+	l.snapshots[snapshot.ID] = snapshot
+	return snapshot, err
+}
+
+func TestSnapshots_withATopology(t *testing.T) {
+	store := newPlain()
+	i := start(t, Controller, localSnapshots{memory{store}})
+	ctx, id := t.Context(), i.mustCreate(t, "v").GetVolumeId()
+	plugin, err := i.GetPluginCapabilities(ctx, &csi.GetPluginCapabilitiesRequest{})
+	if err != nil || !slices.ContainsFunc(plugin.GetCapabilities(), func(c *csi.PluginCapability) bool {
+		return c.GetService().GetType() == csi.PluginCapability_Service_SNAPSHOT_ACCESSIBILITY_CONSTRAINTS
+	}) {
+		t.Errorf("capabilities %v, %v", plugin, err)
+	}
+	here := []*csi.Topology{{Segments: map[string]string{"memory.test/node": "n1"}}}
+	request := &csi.CreateSnapshotRequest{
+		Name: "s", SourceVolumeId: id, AccessibilityRequirements: &csi.TopologyRequirement{Requisite: here},
+	}
+	created, err := i.CreateSnapshot(ctx, request)
+	wantCode(t, err, codes.OK)
+	same(t, created.GetSnapshot(), &csi.Snapshot{
+		SnapshotId: "snap-s", SourceVolumeId: id, SizeBytes: 1 << 30, ReadyToUse: true, CreationTime: timestamppb.New(createdAt),
+		AccessibleTopology: here,
+	})
+	if got := store.last.Topology.Requisite; len(got) != 1 || got[0]["memory.test/node"] != "n1" {
+		t.Errorf("the backend is asked for %v", got)
+	}
+	request.AccessibilityRequirements.Requisite = []*csi.Topology{{Segments: map[string]string{"memory.test/node": "n2"}}}
+	_, err = i.CreateSnapshot(ctx, request)
+	wantCode(t, err, codes.AlreadyExists)
+}
+
 func TestGroups_cutGetDelete(t *testing.T) {
 	i := start(t, Controller, memory{newPlain()})
 	ctx, first, second := t.Context(), i.mustCreate(t, "a").GetVolumeId(), i.mustCreate(t, "b").GetVolumeId()

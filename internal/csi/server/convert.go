@@ -95,6 +95,7 @@ func fromSnapshot(s backend.Snapshot) *csi.Snapshot {
 	return &csi.Snapshot{
 		SnapshotId: s.ID, SourceVolumeId: s.SourceID, GroupSnapshotId: s.GroupID,
 		SizeBytes: s.Size, CreationTime: fromTime(s.Created), ReadyToUse: s.Ready,
+		AccessibleTopology: fromTopologies(s.Topology),
 	}
 }
 

@@ -12,14 +12,14 @@ import (
 func (c *controller) CreateSnapshot(
 	ctx context.Context, r *csi.CreateSnapshotRequest,
 ) (*csi.CreateSnapshotResponse, error) {
-	if r.GetAccessibilityRequirements() != nil {
+	if r.GetAccessibilityRequirements() != nil && !c.traits.SnapshotTopology {
 		return nil, fmt.Errorf("%w: accessibility_requirements are given, but this plugin lacks the capability "+
 			"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", backend.ErrInvalid)
 	}
 	snapshot, err := c.guard.CreateSnapshot(ctx, backend.SnapshotSpec{
 		Name: r.GetName(), SourceID: r.GetSourceVolumeId(),
 		Parameters: withoutMetadata(r.GetParameters()), Secrets: r.GetSecrets(),
-		Metadata: metadataOf(r.GetParameters()),
+		Metadata: metadataOf(r.GetParameters()), Topology: toRequirement(r.GetAccessibilityRequirements()),
 	})
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func (k kind) Able(ctx context.Context) error {
 	return nil
 }
 
-func (k kind) Create(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, request content.Request, secrets map[string]string) (map[string]any, error) {
+func (k kind) Create(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, request content.Request, secrets map[string]string) (content.Answer, error) {
 	group, err := k.env.CSI.CreateVolumeGroupSnapshot(ctx, &csi.CreateVolumeGroupSnapshotRequest{
 		Name: request.Name, SourceVolumeIds: object.Spec.Source.VolumeHandles, Parameters: request.Parameters, Secrets: secrets,
 	})
@@ -89,9 +89,9 @@ func (k kind) Create(ctx context.Context, object *groupv1.VolumeGroupSnapshotCon
 		err = check(object, group)
 	}
 	if err != nil {
-		return nil, err
+		return content.Answer{}, err
 	}
-	return taken(object, group), nil
+	return content.Answer{Status: taken(object, group)}, nil
 }
 
 // check returns an error for an answer that contradicts the content. The outcome is
@@ -136,12 +136,12 @@ func same(a, b []string) bool {
 
 func (k kind) Inspect(
 	ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, class func() (claim.SnapshotClass, error),
-) (map[string]any, error) {
+) (content.Answer, error) {
 	group, err := k.find(ctx, object, class)
 	if err != nil {
-		return nil, err
+		return content.Answer{}, err
 	}
-	return taken(object, group), nil
+	return content.Answer{Status: taken(object, group)}, nil
 }
 
 func (k kind) Has(

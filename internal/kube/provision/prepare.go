@@ -41,10 +41,14 @@ func (c *Controller) prepare(
 	if err != nil {
 		return volumeIntent{}, nil, err
 	}
-	if creation.Source, err = c.source(ctx, pvc, source); err != nil {
+	var usable []claim.Term
+	if creation.Source, usable, err = c.source(ctx, pvc, source); err != nil {
 		return volumeIntent{}, nil, err
 	}
 	if creation.Topology, err = c.topology(pvc, class, plugin); err != nil {
+		return volumeIntent{}, nil, err
+	}
+	if creation.Topology, err = restrict(pvc, source, creation.Topology, usable, plugin); err != nil {
 		return volumeIntent{}, nil, err
 	}
 	request, err := creation.Request()

@@ -13,17 +13,19 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// source finds what the claim is made of, and keeps it from going meanwhile.
+// source finds what the claim is made of, and keeps it from going meanwhile. usable are
+// the topologies in which the volume can be made of it; none if that is not known.
 func (c *Controller) source(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, source claim.SourceRef,
-) (claim.Source, error) {
+) (from claim.Source, usable []claim.Term, err error) {
 	switch source.Kind {
 	case claim.SourceClaim:
-		return c.sourceClaim(ctx, pvc, source)
+		from, err = c.sourceClaim(ctx, pvc, source)
+		return from, nil, err
 	case claim.SourceSnapshot:
 		return c.sourceSnapshot(ctx, pvc, source)
 	}
-	return claim.Source{}, nil
+	return claim.Source{}, nil, nil
 }
 
 func (c *Controller) sourceClaim(
@@ -74,21 +76,25 @@ func (c *Controller) checkClone(
 
 func (c *Controller) sourceSnapshot(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, from claim.SourceRef,
-) (claim.Source, error) {
+) (claim.Source, []claim.Term, error) {
 	snapshot, content, err := c.restored(ctx, pvc, from)
 	if err != nil {
-		return claim.Source{}, err
+		return claim.Source{}, nil, err
+	}
+	usable, err := claim.SnapshotTerms(content.Annotations)
+	if err != nil {
+		return claim.Source{}, nil, waitFor("%s: VolumeSnapshotContent %q of the source: %w", claim.Describe(pvc), content.Name, err)
 	}
 	if !c.hasSnapshot(content) {
-		return claim.Source{}, c.elsewhere(pvc, from.String())
+		return claim.Source{}, nil, c.elsewhere(pvc, from.String())
 	}
 	if snapshot, err = c.protectSnapshot(ctx, snapshot); err != nil {
-		return claim.Source{}, err
+		return claim.Source{}, nil, err
 	}
 	if err := checkSnapshot(pvc, from, snapshot); err != nil {
-		return claim.Source{}, err
+		return claim.Source{}, nil, err
 	}
-	return claim.Source{SnapshotHandle: *content.Status.SnapshotHandle}, nil
+	return claim.Source{SnapshotHandle: *content.Status.SnapshotHandle}, usable, nil
 }
 
 // restored is the snapshot to be restored, with its content, if it can be now.

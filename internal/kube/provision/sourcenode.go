@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -96,10 +98,13 @@ func (c *Controller) snapshotHere(
 }
 
 // hasSnapshot reports whether a snapshot is this process's to restore, as far as
-// anything says where it is: its label, or else the volume that it is of.
+// anything says where it is: its topology, its label, or else the volume that it is of.
 func (c *Controller) hasSnapshot(content *snapshotv1.VolumeSnapshotContent) bool {
 	if c.env.Scope.Central() {
 		return true
+	}
+	if usable, err := claim.SnapshotTerms(content.Annotations); err == nil && usable != nil {
+		return claim.Restorable(usable, claim.NewTerm(c.env.Scope.Segments))
 	}
 	if node := content.Labels[claim.ManagedByLabel]; node != claim.AnyNode {
 		return node == claim.NodeLabelValue(c.env.Scope.Node)
@@ -109,6 +114,27 @@ func (c *Controller) hasSnapshot(content *snapshotv1.VolumeSnapshotContent) bool
 	}
 	found := c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, *content.Spec.Source.VolumeHandle))
 	return len(found) == 0 || c.env.Scope.OwnsVolume(found[0])
+}
+
+// restrict restricts a volume's topology to where its snapshot can be restored. If none
+// remains, another node has to be selected, or the class does not fit.
+func restrict(
+	pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, requirement *csi.TopologyRequirement,
+	usable []claim.Term, plugin client.PluginCapabilities,
+) (*csi.TopologyRequirement, error) {
+	if !plugin.Topology {
+		return requirement, nil
+	}
+	narrowed := claim.Restrict(requirement, usable)
+	switch {
+	case narrowed != nil || len(usable) == 0:
+		return narrowed, nil
+	case selectedNode(pvc) != "":
+		return nil, fmt.Errorf("%s: the source, %s, %w than %q: it can be restored in %v only",
+			claim.Describe(pvc), source, errElsewhere, selectedNode(pvc), usable)
+	}
+	return nil, waitFor("%s: the source, %s, can be restored in %v only, which allowedTopologies of the class exclude",
+		claim.Describe(pvc), source, usable)
 }
 
 // rescheduleElsewhere removes this node from a claim whose source is on another node. If

@@ -18,22 +18,23 @@ import (
 // a group's members are served through the group.
 func (k kind) Inspect(
 	ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error),
-) (map[string]any, error) {
+) (content.Answer, error) {
 	offered, err := k.env.CSI.ControllerCapabilities(ctx)
 	if err != nil {
-		return nil, err
+		return content.Answer{}, err
 	}
 	if !offered.ListSnapshots && !offered.GetSnapshot {
 		if !static(object) {
-			return nil, nil
+			return content.Answer{}, nil
 		}
-		return taken(object, &csi.Snapshot{SnapshotId: desired(object), ReadyToUse: true}, true), nil
+		assumed := &csi.Snapshot{SnapshotId: desired(object), ReadyToUse: true}
+		return content.Answer{Status: taken(object, assumed, true)}, nil
 	}
 	snapshot, err := k.find(ctx, object, offered, class)
 	if err != nil {
-		return nil, err
+		return content.Answer{}, err
 	}
-	return taken(object, snapshot, true), nil
+	return content.Answer{Status: taken(object, snapshot, true), Topology: snapshot.GetAccessibleTopology()}, nil
 }
 
 func (k kind) Has(

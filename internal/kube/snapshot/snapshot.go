@@ -71,7 +71,7 @@ func (k kind) Able(ctx context.Context) error {
 
 func (k kind) Create(
 	ctx context.Context, object *snapshotv1.VolumeSnapshotContent, request content.Request, secrets map[string]string,
-) (map[string]any, error) {
+) (content.Answer, error) {
 	snapshot, err := k.env.CSI.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{
 		SourceVolumeId: *object.Spec.Source.VolumeHandle, Name: request.Name, Parameters: request.Parameters, Secrets: secrets,
 	})
@@ -79,9 +79,9 @@ func (k kind) Create(
 		err = lifecycle.CheckSnapshotAnswer(object, snapshot)
 	}
 	if err != nil {
-		return nil, err
+		return content.Answer{}, err
 	}
-	return taken(object, snapshot, false), nil
+	return content.Answer{Status: taken(object, snapshot, false), Topology: snapshot.GetAccessibleTopology()}, nil
 }
 
 func (k kind) Delete(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, secrets map[string]string) error {

@@ -185,14 +185,23 @@ func (c *Controller[T]) classOf(object T) func() (claim.SnapshotClass, error) {
 
 // inspect asks for a snapshot that exists.
 func (c *Controller[T]) inspect(ctx context.Context, object T) (T, error) {
-	status, err := c.kind.Inspect(ctx, object, c.classOf(object))
+	answer, err := c.kind.Inspect(ctx, object, c.classOf(object))
 	if err != nil {
 		return c.failed(ctx, object, err)
 	}
-	if status == nil {
+	if answer.Status == nil {
 		return object, nil
 	}
-	return c.writer.Status(ctx, object, c.is(StepInspect), status)
+	return c.record(ctx, object, c.is(StepInspect), answer)
+}
+
+// record writes the driver's answer into a content while still is true.
+func (c *Controller[T]) record(ctx context.Context, object T, still func(T) bool, answer Answer) (T, error) {
+	object, err := c.writer.Place(ctx, object, still, answer.Topology)
+	if err != nil {
+		return object, err
+	}
+	return c.writer.Status(ctx, object, still, answer.Status)
 }
 
 // adopt serves a content whose node is unknown. A snapshot belongs to the node

@@ -44,17 +44,17 @@ func (c *Controller[T]) create(ctx context.Context, object T) (T, error) {
 	if err := c.hit("marked"); err != nil {
 		return object, err
 	}
-	status, err := c.callCreate(ctx, object, request, secrets)
+	answer, err := c.callCreate(ctx, object, request, secrets)
 	if fail := c.hit("called"); fail != nil {
 		return object, fail
 	}
 	if err == nil {
-		err = c.checkNew(object, status)
+		err = c.checkNew(object, answer.Status)
 	}
 	if err != nil {
 		return c.rejected(ctx, object, repeated, err)
 	}
-	object, err = c.writer.Status(ctx, object, c.is(c.next(object)), status)
+	object, err = c.record(ctx, object, c.is(c.next(object)), answer)
 	if err != nil {
 		return object, err
 	}
@@ -66,7 +66,7 @@ func (c *Controller[T]) create(ctx context.Context, object T) (T, error) {
 
 func (c *Controller[T]) callCreate(
 	ctx context.Context, object T, request Request, secrets map[string]string,
-) (map[string]any, error) {
+) (Answer, error) {
 	bounded, cancel := c.env.Call(ctx)
 	defer cancel()
 	return c.kind.Create(bounded, object, request, secrets)

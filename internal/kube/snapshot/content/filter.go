@@ -29,5 +29,6 @@ func decisive(meta metav1.ObjectMeta, own string) metav1.ObjectMeta {
 	meta.Annotations = maps.Clone(meta.Annotations)
 	delete(meta.Annotations, own)
 	delete(meta.Annotations, claim.SnapshotRequestAnnotation)
+	delete(meta.Annotations, claim.NodeAffinityAnnotation)
 	return meta
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -70,6 +71,14 @@ type Traits struct {
 	Metadata   func(claim.SnapshotNames) map[string]string
 }
 
+// Answer is the driver's answer about a snapshot that exists.
+type Answer struct {
+	// Status is merged into the content's status; nil if the driver cannot report it.
+	Status map[string]any
+	// Topology is from where the snapshot can be restored; none if the driver does not say.
+	Topology []*csi.Topology
+}
+
 // Kind is one kind of contents: how they are read, and the calls of the driver.
 type Kind[T cluster.Object] interface {
 	View(object T) View
@@ -77,12 +86,11 @@ type Kind[T cluster.Object] interface {
 	Class(name string) (driver string, parameters map[string]string, found bool)
 	// Able returns an error if the driver lacks the calls that create snapshots.
 	Able(ctx context.Context) error
-	// Create creates the snapshot, or repeats the call, and returns the status to
-	// merge. An answer that contradicts the content is an error.
-	Create(ctx context.Context, object T, request Request, secrets map[string]string) (status map[string]any, err error)
-	// Inspect returns the status to merge of a snapshot that exists; nil if the driver
-	// cannot report it. class parses the content's class.
-	Inspect(ctx context.Context, object T, class func() (claim.SnapshotClass, error)) (status map[string]any, err error)
+	// Create creates the snapshot, or repeats the call. An answer that contradicts the
+	// content is an error.
+	Create(ctx context.Context, object T, request Request, secrets map[string]string) (Answer, error)
+	// Inspect asks for a snapshot that exists. class parses the content's class.
+	Inspect(ctx context.Context, object T, class func() (claim.SnapshotClass, error)) (Answer, error)
 	// Has reports whether this node's driver has the snapshot.
 	Has(ctx context.Context, object T, class func() (claim.SnapshotClass, error)) (bool, error)
 	Delete(ctx context.Context, object T, secrets map[string]string) error

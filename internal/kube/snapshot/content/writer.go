@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
@@ -139,6 +140,25 @@ func (w *Writer[T]) Status(ctx context.Context, object T, still func(T) bool, st
 			"metadata": map[string]any{"resourceVersion": object.GetResourceVersion()}, "status": status,
 		}, "status")
 	})
+}
+
+// Place records from where a snapshot can be restored, once. It is called before the
+// snapshot's ID is recorded: after a crash between the two, the driver is asked again.
+func (w *Writer[T]) Place(ctx context.Context, object T, still func(T) bool, topology []*csi.Topology) (T, error) {
+	text, err := claim.SnapshotAffinity(topology)
+	if err != nil || text == "" || placed(object) {
+		return object, err
+	}
+	unplaced := func(object T) bool { return !placed(object) && still(object) }
+	return w.write(ctx, object, unplaced, func(object T) (T, error) {
+		return w.Store.Patch(ctx, w.API, object, cluster.TestVersion(object.GetResourceVersion()),
+			annotate(object, map[string]string{claim.NodeAffinityAnnotation: text}))
+	})
+}
+
+func placed(object metav1.Object) bool {
+	_, known := object.GetAnnotations()[claim.NodeAffinityAnnotation]
+	return known
 }
 
 // write makes a write and repeats it while a content that has changed still needs it.
