@@ -108,7 +108,7 @@ controllers: {timeout: 30s, workerThreads: 50, retryIntervalStart: 2s, retryInte
 local:
   pool: {path: /srv/holdfast/pool, requireMount: true, image: {file: /srv/holdfast/pool.img, size: 10Gi}, overcommit: 1.5, reserve: 1Gi, adopt: true}
   inlineMaxSize: 1Gi
-csiDriver: {seLinuxMount: true, annotations: {a: b}}
+csiDriver: {seLinuxMount: true, preventPodSchedulingIfMissing: true, annotations: {a: b}}
 rbac: {secrets: {cluster: true, namespaces: [one, two]}}
 node:
   hostNetwork: true

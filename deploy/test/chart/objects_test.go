@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,6 +126,17 @@ func TestCSIDriver_cannotBeChangedLater(t *testing.T) {
 	} {
 		if got := *one[*storagev1.CSIDriver](t, render(t, values)).Spec.NodeAllocatableUpdatePeriodSeconds; got != want {
 			t.Errorf("%s: the kubelet asks every %d s; want %d", values, got, want)
+		}
+	}
+	// A server-side apply of a field that the API server does not know fails: the
+	// field is absent unless it is asked for.
+	if local.Spec.PreventPodSchedulingIfMissing != nil || ebs.Spec.PreventPodSchedulingIfMissing != nil {
+		t.Error("preventPodSchedulingIfMissing is given by default")
+	}
+	for _, backend := range []string{"local", "ebs"} {
+		values := fmt.Sprintf("{backend: %s, csiDriver: {preventPodSchedulingIfMissing: true}}", backend)
+		if prevents := one[*storagev1.CSIDriver](t, render(t, values)).Spec.PreventPodSchedulingIfMissing; prevents == nil || !*prevents {
+			t.Errorf("%s: preventPodSchedulingIfMissing is %v", backend, prevents)
 		}
 	}
 	// The scheduler must not wait for objects that no controller writes.
