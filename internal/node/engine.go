@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
+
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
@@ -53,6 +55,9 @@ type Engine struct {
 	filesystem []string
 	block      bool
 	calls      *concurrency.Runner
+	// labels reports whether the kernel has SELinux, and mounts reads its mount table.
+	labels func() bool
+	mounts func() ([]*mountinfo.Info, error)
 }
 
 // The keys of an engine's locks: one for a volume and one for a target path. Two
@@ -74,7 +79,8 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("node engine: %w", err)
 	}
 	e := &Engine{backend: o.Backend, runner: o.Runner, log: o.Logger, points: o.Failpoints,
-		paths: paths, filesystem: o.Traits.Filesystems, block: o.Traits.Block}
+		paths: paths, filesystem: o.Traits.Filesystems, block: o.Traits.Block,
+		labels: mount.LabelsFiles, mounts: mount.Table}
 	if e.runner == nil {
 		e.runner = command.NewSystem()
 	}

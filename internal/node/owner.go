@@ -162,6 +162,30 @@ func mountedReadOnly(node *mount.Node) (bool, error) {
 	return entry != nil && mount.HasOption(entry.Options, "ro"), nil
 }
 
+// checkLabel returns ErrExists if a filesystem is mounted with another SELinux label than
+// a request has: the kernel gives one label to all files of a mount, so that the workload
+// could not read them, or could read those of another one. Kubernetes ends the use of a
+// volume with one label before it requests another.
+func (e *Engine) checkLabel(node *mount.Node, flags mount.Flags) error {
+	desired := flags.Context()
+	if desired == "" && !e.labels() {
+		return nil
+	}
+	table, err := e.mounts()
+	if err != nil {
+		return err
+	}
+	has := ""
+	if entry := mount.ByID(table, node.MountID); entry != nil {
+		has = mount.ContextOf(entry)
+	}
+	if !mount.SameContext(has, desired) {
+		return fmt.Errorf("%w: staged with the SELinux context %q, and the request has %q; unstage the volume first",
+			backend.ErrExists, has, desired)
+	}
+	return nil
+}
+
 // usesOf lists where the devices are mounted or bound, but for the given
 // paths (as the mount table names them).
 func usesOf(devices []backend.Device, except ...string) ([]string, error) {

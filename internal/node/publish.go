@@ -127,6 +127,9 @@ func (e *Engine) publishFilesystem(ctx context.Context, p publication) (err erro
 	if err := e.checkType(p, staged); err != nil {
 		return err
 	}
+	if err := e.checkLabel(staged, p.flags); err != nil {
+		return err
+	}
 	if published, err := e.publishedAlready(p, staged); published || err != nil {
 		return err
 	}

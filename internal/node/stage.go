@@ -144,6 +144,9 @@ func (e *Engine) stagedAlready(
 		return false, fmt.Errorf("%w: staged at %s as %s, read-only = %t",
 			backend.ErrExists, mountPoint.Path, found, readOnly)
 	}
+	if err := e.checkLabel(node, flags); err != nil {
+		return false, err
+	}
 	return true, nil
 }
 
