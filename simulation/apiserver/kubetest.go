@@ -327,6 +327,18 @@ func (c *Cluster) Unserve(name string, absent bool) {
 	c.server.absent[name] = absent
 }
 
+// introduced are the built-in kinds that Kubernetes serves only from a minor version on.
+func introduced() map[string]int {
+	return map[string]int{"storage.k8s.io/v1/volumeattributesclasses": 34}
+}
+
+// SetVersion serves the built-in kinds that Kubernetes 1.MINOR serves by default.
+func (c *Cluster) SetVersion(minor int) {
+	for name, since := range introduced() {
+		c.Unserve(name, minor < since)
+	}
+}
+
 // BreakWatches ends every watch, as a restart of the API server does.
 func (c *Cluster) BreakWatches() { c.server.breakWatches() }
 

@@ -153,6 +153,48 @@ func TestSet_startsCustomResourcesWhenTheyAreInstalled(t *testing.T) {
 	}
 }
 
+// TestSet_kindsThatAClusterMayLack: the caches of the others sync, and a kind that is
+// served is waited for.
+func TestSet_kindsThatAClusterMayLack(t *testing.T) {
+	for _, served := range []bool{true, false} {
+		c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
+		c.Unserve("storage.k8s.io/v1/volumeattributesclasses", !served)
+		cluster.SetServePoll(c.Env.Set, 10*time.Millisecond)
+		volumes, classes := c.Env.Set.Volumes(), c.Env.Set.AttributesClasses()
+		var failing atomic.Bool
+		failing.Store(true)
+		c.React("list", "volumeattributesclasses", func(apiserver.Request) error {
+			if failing.Load() {
+				return apierrors.NewServiceUnavailable("down")
+			}
+			return nil
+		})
+		c.Env.Set.Start(t.Context())
+		if served {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if err := c.Env.Set.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a kind that is served and does not answer: %v", err)
+			}
+			cancel()
+			failing.Store(false)
+		}
+		if err := c.Env.Set.Wait(t.Context()); err != nil || classes.HasSynced() != served {
+			t.Errorf("served %v: %v, synced %v", served, err, classes.HasSynced())
+		}
+		if _, found := volumes.Get("a"); !found {
+			t.Error("the volume is not there")
+		}
+		failing.Store(false)
+		c.Unserve("storage.k8s.io/v1/volumeattributesclasses", false) // after an upgrade
+		c.Eventually(func() error {
+			if !classes.HasSynced() {
+				return errors.New("the classes are not there")
+			}
+			return nil
+		})
+	}
+}
+
 func TestScope_ownsWhatItsNodeCanReach(t *testing.T) {
 	at := func(values ...string) func(*corev1.PersistentVolume) {
 		return func(v *corev1.PersistentVolume) {

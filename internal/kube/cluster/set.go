@@ -42,6 +42,8 @@ type Set struct {
 	stores     map[schema.GroupVersionResource]store
 	// older are versions of kinds for clusters that do not serve the store's own.
 	older map[schema.GroupVersionResource]olderVersion
+	// absent are optional kinds that the cluster did not serve when that was last read.
+	absent map[schema.GroupVersionResource]bool
 }
 
 // store is a Store of any kind.
@@ -56,7 +58,7 @@ func NewSet(clients Clients, driver, namespace string, logger *slog.Logger) *Set
 	return &Set{
 		clients: clients, driver: driver, namespace: namespace, logger: logger,
 		servePoll: servePoll, stores: map[schema.GroupVersionResource]store{},
-		older: map[schema.GroupVersionResource]olderVersion{},
+		older: map[schema.GroupVersionResource]olderVersion{}, absent: map[schema.GroupVersionResource]bool{},
 	}
 }
 
@@ -154,7 +156,8 @@ func (s *Set) CSINodes() *Store[*storagev1.CSINode] {
 	})
 }
 
-// AttributesClasses are the VolumeAttributesClasses.
+// AttributesClasses are the VolumeAttributesClasses. Kubernetes before 1.34 lacks them;
+// the store is empty then, and not synced.
 func (s *Set) AttributesClasses() *Store[*storagev1.VolumeAttributesClass] {
 	return kept(s, storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses"), func() *Store[*storagev1.VolumeAttributesClass] {
 		return newStore("VolumeAttributesClass", &storagev1.VolumeAttributesClass{}, s.clients.Core,
@@ -218,11 +221,17 @@ func (s *Set) GroupClasses() *Store[*groupv1.VolumeGroupSnapshotClass] {
 	})
 }
 
-// custom reports whether a cluster may lack a resource.
+// custom reports whether a resource is a custom one, which a cluster may lack for ever.
 func custom(resource schema.GroupVersionResource) bool {
 	return slices.Contains([]string{
 		snapshotv1.SchemeGroupVersion.Group, groupv1.SchemeGroupVersion.Group, claim.GatewayGroup,
 	}, resource.Group)
+}
+
+// optional reports whether a cluster may lack a resource: a custom one, or a kind that
+// supported versions of Kubernetes do not all serve.
+func optional(resource schema.GroupVersionResource) bool {
+	return custom(resource) || resource == storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")
 }
 
 // Start lists and watches all requested kinds until ctx ends. For kinds that the cluster
@@ -232,7 +241,7 @@ func (s *Set) Start(ctx context.Context) {
 	defer s.mu.Unlock()
 	missing := map[schema.GroupVersion]map[string]store{}
 	for resource, kind := range s.stores {
-		if !custom(resource) {
+		if !optional(resource) {
 			kind.start(ctx, s.suppressed)
 			continue
 		}
@@ -262,16 +271,27 @@ func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, 
 				s.startOne(ctx, kind)
 				delete(kinds, resource)
 			}
+			s.noteAbsent(version.WithResource(resource), err == nil && kinds[resource] != nil)
 		}
 		if len(kinds) > 0 && err == nil && !logged {
 			logged = true
 			s.logger.InfoContext(ctx, "the cluster lacks some kinds; their controllers wait until they are installed",
 				"group", version.String(), "kinds", len(kinds))
 		}
-		if len(kinds) > 0 && !work.Sleep(ctx, s.servePoll) {
+		pause := s.servePoll
+		if err != nil {
+			pause = min(pause, slowestPoll)
+		}
+		if len(kinds) > 0 && !work.Sleep(ctx, pause) {
 			return
 		}
 	}
+}
+
+func (s *Set) noteAbsent(resource schema.GroupVersionResource, absent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.absent[resource] = absent
 }
 
 // startOne holds the lock, so that Notify comes either before or after it.
@@ -316,10 +336,14 @@ func (s *Set) served(ctx context.Context, version schema.GroupVersion) (map[stri
 	return found, nil
 }
 
-// Wait returns when the caches of all built-in kinds have synced. It does not wait for
-// custom resources.
-func (s *Set) Wait(ctx context.Context) error {
-	return s.wait(ctx, func(resource schema.GroupVersionResource) bool { return !custom(resource) })
+// Wait returns when the caches of all built-in kinds have synced that the cluster serves.
+// It does not wait for custom resources.
+func (s *Set) Wait(ctx context.Context) error { return s.wait(ctx, s.builtIn) }
+
+// builtIn reports whether a resource is one of Kubernetes itself, unless the cluster is
+// known to lack it. The caller holds the lock.
+func (s *Set) builtIn(resource schema.GroupVersionResource) bool {
+	return !custom(resource) && !s.absent[resource]
 }
 
 // WaitServed returns when the given resources of a group are served and their caches
@@ -346,9 +370,7 @@ func (s *Set) wait(ctx context.Context, which func(schema.GroupVersionResource) 
 }
 
 // Synced reports whether the caches of all kinds of Kubernetes' own are filled.
-func (s *Set) Synced() bool {
-	return s.synced(func(resource schema.GroupVersionResource) bool { return !custom(resource) })
-}
+func (s *Set) Synced() bool { return s.synced(s.builtIn) }
 
 func (s *Set) synced(which func(schema.GroupVersionResource) bool) bool {
 	s.mu.Lock()

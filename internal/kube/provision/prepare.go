@@ -160,6 +160,9 @@ func (c *Controller) mutableParameters(pvc *corev1.PersistentVolumeClaim) (map[s
 	}
 	class, found := c.attributes.Get(name)
 	switch {
+	case !found && !c.attributes.HasSynced():
+		return nil, waitFor("%s: spec.volumeAttributesClassName: the cluster does not serve VolumeAttributesClasses in %s; "+
+			"Kubernetes does from 1.34 on", claim.Describe(pvc), storagev1.SchemeGroupVersion)
 	case !found:
 		return nil, waitFor("%s: spec.volumeAttributesClassName: VolumeAttributesClass %q does not exist", claim.Describe(pvc), name)
 	case class.DriverName != c.env.Driver:
