@@ -103,6 +103,8 @@ status: {attached: false}
 `
 )
 
+const onlyOnN9 = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: node, operator: In, values: [n9]}]}]}}\n  "
+
 // claimWith is a pending claim with these fields of its spec.
 func claimWith(spec string) string {
 	return `
@@ -234,6 +236,8 @@ func cases() []stuckCase {
 		{name: "no such volume", ask: "pv/v", answer: "PersistentVolume v does not exist"},
 		{name: "no such handle", ask: "volume/vol-9", objects: []string{pv}, answer: "handle vol-9", do: "ListVolumes"},
 		{name: "released and kept", ask: "pv/v", objects: []string{with(with(pv, "phase: Bound", "phase: Released"), "accessModes:", "persistentVolumeReclaimPolicy: Retain\n  accessModes:"), driver}, answer: "is kept (Retain)", do: "claimRef"},
+		{name: "released on a node that is gone", ask: "pv/v", objects: []string{with(with(pv, "phase: Bound", "phase: Released"), "accessModes:", onlyOnN9+"persistentVolumeReclaimPolicy: Delete\n  accessModes:"), driver}, answer: "is on node n9, which does not exist any more", do: "holdfast abandon-node n9 --driver d.example"},
+		{name: "bound on a node that is gone", ask: "pv/v", objects: []string{with(pv, "accessModes:", onlyOnN9+"accessModes:"), driver}, answer: "is on node n9, which does not exist any more", do: "delete the pods and claims"},
 		{name: "a volume that cannot be deleted", ask: "volume/vol-1", objects: []string{with(with(pv, "phase: Bound", "phase: Released"), "accessModes:", "persistentVolumeReclaimPolicy: Delete\n  accessModes:"), driver, warning("PersistentVolume", "v", "VolumeFailedDelete", "rpc error: code = FailedPrecondition desc = volume has snapshots", 6)}, answer: "cannot be deleted", call: "DeleteVolume:FailedPrecondition:6"},
 		{name: "deleted, and attached", ask: "pv/v", objects: []string{with(with(pv, "phase: Bound", "phase: Released"), "{name: v}", `{name: v, deletionTimestamp: "2026-05-01T12:00:00Z", finalizers: [external-attacher/d-example]}`), driver, with(attachment, "attached: false", "attached: true")}, answer: "still attached to node n1", also: "the driver's attacher"},
 		{name: "deleted, and bound", ask: "pv/v", objects: []string{with(pv, "{name: v}", `{name: v, deletionTimestamp: "2026-05-01T12:00:00Z", finalizers: [kubernetes.io/pv-protection]}`), driver}, answer: "claim default/data is bound to it"},

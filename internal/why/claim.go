@@ -314,8 +314,8 @@ func (w *walk) selected(pvc *corev1.PersistentVolumeClaim, driver string) {
 		Since: pvc.CreationTimestamp.Time,
 		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.annotations["+selectedNode+"]"),
 			evidence(csiNodes, "", node, "spec.drivers")},
-		Do: fmt.Sprintf("Start the node or its driver. If the node was removed permanently, delete the claim and its pod, and remove the entry %s, if there is one, from the ConfigMaps labelled holdfast.dev/intents.",
-			pvc.UID),
+		Do: fmt.Sprintf("Start the node or its driver. If the node was removed permanently, run 'holdfast abandon-node %s --driver %s': another node is selected then.",
+			node, driver),
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
 const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
@@ -167,6 +169,10 @@ func (w *walk) snapshotDeletion(s *snapshotv1.VolumeSnapshot) {
 			w.add(failing, failure("the snapshot "+s.Name+" cannot be deleted", contents, list))
 		}
 		if content.DeletionTimestamp != nil {
+			if node := content.Labels[claim.ManagedByLabel]; node != "" && !w.onHost && !w.exists(nodes, "", node) {
+				w.goneWith("the snapshot "+s.Name, node, content.Spec.Driver, true,
+					evidence(contents, "", content.Name, "metadata.labels["+claim.ManagedByLabel+"]"))
+			}
 			w.finalizers(contents, content)
 		}
 	}

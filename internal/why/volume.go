@@ -118,6 +118,7 @@ func (w *walk) inspectVolume(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 			w.secret("volume "+pv.Name, ref.Namespace, ref.Name, evidence(volumes, "", pv.Name, "spec.csi"))
 		}
 	}
+	w.lostNode(pv)
 	w.onNode(csi.Driver, pod)
 	w.reachable(pv, pod)
 	w.attachments(pv, pod)

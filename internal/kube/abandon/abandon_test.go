@@ -1,0 +1,230 @@
+package abandon_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/abandon"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+)
+
+const driverName = "local.example"
+
+func newVolume(name, node string, phase corev1.PersistentVolumePhase, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{claim.ProvisionerFinalizer}},
+		Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			ClaimRef:                      &corev1.ObjectReference{Namespace: "ns", Name: name},
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "h-" + name}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "node", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			}}}},
+		},
+		Status: corev1.PersistentVolumeStatus{Phase: phase},
+	}
+	for _, c := range change {
+		c(pv)
+	}
+	return pv
+}
+
+func retain(pv *corev1.PersistentVolume) {
+	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+}
+
+func newContent(name, label, handle string, deleted bool) *snapshotv1.VolumeSnapshotContent {
+	content := &snapshotv1.VolumeSnapshotContent{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{claim.VolumeSnapshotKeys().Finalizer}},
+		Spec: snapshotv1.VolumeSnapshotContentSpec{
+			Driver: driverName, Source: snapshotv1.VolumeSnapshotContentSource{VolumeHandle: &handle},
+			VolumeSnapshotRef: corev1.ObjectReference{Namespace: "ns", Name: name},
+		},
+	}
+	if label != "" {
+		content.Labels = map[string]string{claim.ManagedByLabel: label}
+	}
+	if deleted {
+		content.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time}
+	}
+	return content
+}
+
+func newClaim(name, node string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{
+		"volume.kubernetes.io/storage-provisioner": driverName, "volume.kubernetes.io/selected-node": node,
+	}}}
+}
+
+func newIntents(name, node string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: apiserver.Intents, Name: name, Labels: map[string]string{"holdfast.dev/intents": "x"},
+			Annotations: map[string]string{"holdfast.dev/driver": driverName, "holdfast.dev/node": node},
+		},
+		Data: map[string]string{"uid": "{}"},
+	}
+}
+
+// lost is a cluster with a node n1, which was removed, and a node n2.
+func lost(t *testing.T, more ...runtime.Object) *apiserver.Cluster {
+	t.Helper()
+	return apiserver.New(t, csidriver.New(driverName), append(more,
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}},
+		newVolume("released", "n1", corev1.VolumeReleased), newVolume("bound", "n1", corev1.VolumeBound),
+		newVolume("retained", "n1", corev1.VolumeReleased, retain), newVolume("alive", "n2", corev1.VolumeReleased),
+		newVolume("foreign", "n1", corev1.VolumeReleased, func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "other" }),
+		newContent("labelled", "n1", "h-gone", true), newContent("by-volume", "", "h-bound", true),
+		newContent("kept", "n1", "h-bound", false), newContent("elsewhere", "n2", "h-alive", true),
+		newClaim("pending", "n1"), newClaim("other", "n2"), newIntents("i-n1", "n1"), newIntents("i-n2", "n2"),
+	)...)
+}
+
+func describe(entries []abandon.Entry) (lines []string) {
+	for _, e := range entries {
+		lines = append(lines, fmt.Sprintf("%s %s %v %s", e.Kind, e.Name, e.Ended, e.Why))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// state lists what remains, with the finalizers of objects that are not being deleted.
+func state(t *testing.T, c *apiserver.Cluster) (objects []string) {
+	t.Helper()
+	ctx := c.Context()
+	volumes, err := c.Core.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pv := range volumes.Items {
+		objects = append(objects, fmt.Sprintf("%s %d", pv.Name, len(pv.Finalizers)))
+	}
+	contents, err := c.Snapshots.SnapshotV1().VolumeSnapshotContents().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range contents.Items {
+		objects = append(objects, content.Name)
+	}
+	maps, err := c.Core.CoreV1().ConfigMaps(apiserver.Intents).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range maps.Items {
+		objects = append(objects, object.Name)
+	}
+	for _, name := range []string{"pending", "other"} {
+		pvc, err := c.Core.CoreV1().PersistentVolumeClaims("ns").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, name+" on "+pvc.Annotations["volume.kubernetes.io/selected-node"])
+	}
+	return objects
+}
+
+func TestNode_endsWhatIsDeletedAndKeepsTheRest(t *testing.T) {
+	c := lost(t)
+	before := state(t, c)
+	options := abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName, DryRun: true}
+	planned, err := abandon.Node(t.Context(), "n1", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := state(t, c); !slices.Equal(before, after) {
+		t.Errorf("a dry run made of %q %q", before, after)
+	}
+	options.DryRun = false
+	done, err := abandon.Node(t.Context(), "n1", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"ConfigMap holdfast-intents/i-n1 true ",
+		`PersistentVolume bound false it is bound to PersistentVolumeClaim "ns/bound": delete the claim, then repeat this command`,
+		"PersistentVolume released true ",
+		"PersistentVolume retained false its policy is Retain: delete it when its record is not needed any more",
+		"PersistentVolumeClaim ns/pending true ",
+		"VolumeSnapshotContent by-volume true ",
+		`VolumeSnapshotContent kept false delete VolumeSnapshot "ns/kept", then repeat this command`,
+		"VolumeSnapshotContent labelled true ",
+	}
+	for name, got := range map[string][]string{"planned": describe(planned), "done": describe(done)} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	remains := []string{"alive 1", "bound 1", "foreign 1", "retained 0", "elsewhere", "kept", "i-n2", "pending on ", "other on n2"}
+	if after := state(t, c); !slices.Equal(after, remains) {
+		t.Errorf("%q remain, want %q", after, remains)
+	}
+	// A second call finds nothing more to end.
+	again, err := abandon.Node(t.Context(), "n1", options)
+	if err != nil || slices.ContainsFunc(again, func(e abandon.Entry) bool { return e.Ended }) {
+		t.Errorf("repeated: %v, %v", describe(again), err)
+	}
+}
+
+func TestNode_refusesANodeThatExists(t *testing.T) {
+	c := lost(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	before := state(t, c)
+	_, err := abandon.Node(t.Context(), "n1", abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName})
+	if err == nil || !strings.Contains(err.Error(), `node "n1" exists`) {
+		t.Errorf("%v", err)
+	}
+	if after := state(t, c); !slices.Equal(before, after) {
+		t.Errorf("%q became %q", before, after)
+	}
+}
+
+// TestNode_canBeRepeatedAfterAnyFailure: every request fails once.
+func TestNode_canBeRepeatedAfterAnyFailure(t *testing.T) {
+	c := lost(t)
+	options := abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName}
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	c.React("*", "*", func(q apiserver.Request) error {
+		mu.Lock()
+		defer mu.Unlock()
+		key := q.Verb + " " + q.Resource + " " + q.Name
+		if q.Process == "" || seen[key] {
+			return nil
+		}
+		seen[key] = true
+		return apierrors.NewInternalError(fmt.Errorf("for a test"))
+	})
+	for tries := 0; ; tries++ {
+		_, err := abandon.Node(context.Background(), "n1", options)
+		if err == nil {
+			break
+		}
+		if tries > 40 {
+			t.Fatal(err)
+		}
+	}
+	remains := []string{"alive 1", "bound 1", "foreign 1", "retained 0", "elsewhere", "kept", "i-n2", "pending on ", "other on n2"}
+	if after := state(t, c); !slices.Equal(after, remains) {
+		t.Errorf("%q remain, want %q", after, remains)
+	}
+}
+
+func TestNode_withoutTheCRDsOfSnapshots(t *testing.T) {
+	c := lost(t)
+	c.Unserve(snapshotv1.SchemeGroupVersion.Group, true)
+	done, err := abandon.Node(t.Context(), "n1", abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName})
+	if err != nil || len(done) != 5 {
+		t.Errorf("%q, %v", describe(done), err)
+	}
+}
