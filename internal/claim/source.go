@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 )
 
 // SnapshotGroup is the API group of VolumeSnapshot.
@@ -42,6 +44,14 @@ func (s SourceRef) groupKind() (group, kind string) {
 		return SnapshotGroup, snapshotKind
 	}
 	return "", claimKind
+}
+
+// GrantedBy reports whether a grant lets the claims of a namespace be made of the source.
+func (s SourceRef) GrantedBy(g *grant.ReferenceGrant, namespace string) bool {
+	group, kind := s.groupKind()
+	return g.Namespace == s.Namespace && g.Allows(
+		grant.ReferenceGrantFrom{Kind: claimKind, Namespace: namespace},
+		grant.ReferenceGrantTo{Group: group, Kind: kind, Name: &s.Name})
 }
 
 // String describes the source in errors, such as: VolumeSnapshot "ns/name".

@@ -12,7 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -37,8 +37,8 @@ func TestRun_onEveryVersion(t *testing.T) {
 		{"1.37, no CRDs of snapshots", 37, snapshots, true},
 		{"1.36, CRDs without group snapshots", 36, snapshots[1:], true},
 		{"1.35, CRDs of group snapshots of an older version", 35, []string{groupv1.SchemeGroupVersion.String()}, true},
-		{"1.33, no CRDs", 33, append(snapshots, claim.GatewayGroup), false},
-		{"1.36, ReferenceGrants of the older version", 36, []string{claim.GatewayGroup + "/v1"}, true},
+		{"1.33, no CRDs", 33, append(snapshots, grant.Group), false},
+		{"1.36, ReferenceGrants of the older version", 36, []string{grant.Group + "/v1"}, true},
 	} {
 		for _, node := range []string{"", "node-1"} {
 			t.Run(fmt.Sprintf("%s, node %q", row.name, node), func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 )
 
 // AllowModeChangeAnnotation on a VolumeSnapshotContent, "true", lets a claim with
@@ -24,9 +25,9 @@ const (
 // ReferenceGrant of that namespace allows its use. It must precede every lookup of the
 // source: the error does not reveal whether the source exists. grants are those of the
 // source's namespace at least.
-func CheckGrant(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, grants []*claim.ReferenceGrant) error {
+func CheckGrant(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, grants []*grant.ReferenceGrant) error {
 	if source.Kind == claim.SourceNone || source.Namespace == pvc.Namespace ||
-		slices.ContainsFunc(grants, func(g *claim.ReferenceGrant) bool { return g.Allows(pvc.Namespace, source) }) {
+		slices.ContainsFunc(grants, func(g *grant.ReferenceGrant) bool { return source.GrantedBy(g, pvc.Namespace) }) {
 		return nil
 	}
 	return fmt.Errorf("%s: no ReferenceGrant in namespace %q lets claims of namespace %q use the source, %s; "+

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -45,41 +46,41 @@ func sourceSnapshot() claim.SourceRef {
 // namespace, names the claim's namespace, and allows the source's kind, or it alone.
 func TestCheckGrant(t *testing.T) {
 	name, other, empty := "s", "other", ""
-	from := claim.ReferenceGrantFrom{Kind: "PersistentVolumeClaim", Namespace: "ns"}
-	to := claim.ReferenceGrantTo{Group: claim.SnapshotGroup, Kind: "VolumeSnapshot"}
+	from := grant.ReferenceGrantFrom{Kind: "PersistentVolumeClaim", Namespace: "ns"}
+	to := grant.ReferenceGrantTo{Group: claim.SnapshotGroup, Kind: "VolumeSnapshot"}
 	foreign := claim.SourceRef{Kind: claim.SourceSnapshot, Namespace: "far", Name: "s"}
 	const refused = `no ReferenceGrant in namespace "far" lets claims of namespace "ns" use the source, VolumeSnapshot "far/s"`
 	for _, row := range []struct {
 		name   string
 		source claim.SourceRef
-		change func(*claim.ReferenceGrant)
+		change func(*grant.ReferenceGrant)
 		want   string
 	}{
-		{"any snapshot", foreign, func(*claim.ReferenceGrant) {}, ""},
-		{"no source", claim.SourceRef{}, func(g *claim.ReferenceGrant) { g.Spec.To = nil }, ""},
-		{"the claim's own namespace", sourceSnapshot(), func(g *claim.ReferenceGrant) { g.Spec.To = nil }, ""},
-		{"this snapshot", foreign, func(g *claim.ReferenceGrant) { g.Spec.To[0].Name = &name }, ""},
-		{"any snapshot, by an empty name", foreign, func(g *claim.ReferenceGrant) { g.Spec.To[0].Name = &empty }, ""},
-		{"another snapshot", foreign, func(g *claim.ReferenceGrant) { g.Spec.To[0].Name = &other }, refused},
-		{"claims alone", foreign, func(g *claim.ReferenceGrant) {
-			g.Spec.To[0] = claim.ReferenceGrantTo{Kind: "PersistentVolumeClaim"}
+		{"any snapshot", foreign, func(*grant.ReferenceGrant) {}, ""},
+		{"no source", claim.SourceRef{}, func(g *grant.ReferenceGrant) { g.Spec.To = nil }, ""},
+		{"the claim's own namespace", sourceSnapshot(), func(g *grant.ReferenceGrant) { g.Spec.To = nil }, ""},
+		{"this snapshot", foreign, func(g *grant.ReferenceGrant) { g.Spec.To[0].Name = &name }, ""},
+		{"any snapshot, by an empty name", foreign, func(g *grant.ReferenceGrant) { g.Spec.To[0].Name = &empty }, ""},
+		{"another snapshot", foreign, func(g *grant.ReferenceGrant) { g.Spec.To[0].Name = &other }, refused},
+		{"claims alone", foreign, func(g *grant.ReferenceGrant) {
+			g.Spec.To[0] = grant.ReferenceGrantTo{Kind: "PersistentVolumeClaim"}
 		}, refused},
-		{"a snapshot of another group", foreign, func(g *claim.ReferenceGrant) { g.Spec.To[0].Group = "x" }, refused},
-		{"claims of another namespace", foreign, func(g *claim.ReferenceGrant) { g.Spec.From[0].Namespace = "other" }, refused},
-		{"pods of the namespace", foreign, func(g *claim.ReferenceGrant) { g.Spec.From[0].Kind = "Pod" }, refused},
-		{"a grant of another namespace", foreign, func(g *claim.ReferenceGrant) { g.Namespace = "ns" }, refused},
-		{"claims, for a claim", claim.SourceRef{Kind: claim.SourceClaim, Namespace: "far", Name: "s"}, func(g *claim.ReferenceGrant) {
-			g.Spec.To[0] = claim.ReferenceGrantTo{Kind: "PersistentVolumeClaim"}
+		{"a snapshot of another group", foreign, func(g *grant.ReferenceGrant) { g.Spec.To[0].Group = "x" }, refused},
+		{"claims of another namespace", foreign, func(g *grant.ReferenceGrant) { g.Spec.From[0].Namespace = "other" }, refused},
+		{"pods of the namespace", foreign, func(g *grant.ReferenceGrant) { g.Spec.From[0].Kind = "Pod" }, refused},
+		{"a grant of another namespace", foreign, func(g *grant.ReferenceGrant) { g.Namespace = "ns" }, refused},
+		{"claims, for a claim", claim.SourceRef{Kind: claim.SourceClaim, Namespace: "far", Name: "s"}, func(g *grant.ReferenceGrant) {
+			g.Spec.To[0] = grant.ReferenceGrantTo{Kind: "PersistentVolumeClaim"}
 		}, ""},
 	} {
-		grant := &claim.ReferenceGrant{
+		made := &grant.ReferenceGrant{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "far", Name: "g"},
-			Spec: claim.ReferenceGrantSpec{
-				From: []claim.ReferenceGrantFrom{from}, To: []claim.ReferenceGrantTo{to},
+			Spec: grant.ReferenceGrantSpec{
+				From: []grant.ReferenceGrantFrom{from}, To: []grant.ReferenceGrantTo{to},
 			},
 		}
-		row.change(grant)
-		expect(t, row.name, lifecycle.CheckGrant(claimNamed("a", "1Gi"), row.source, []*claim.ReferenceGrant{grant}), row.want)
+		row.change(made)
+		expect(t, row.name, lifecycle.CheckGrant(claimNamed("a", "1Gi"), row.source, []*grant.ReferenceGrant{made}), row.want)
 	}
 	expect(t, "no grant", lifecycle.CheckGrant(claimNamed("a", "1Gi"), foreign, nil), refused)
 }

@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -363,9 +364,9 @@ func (w *walk) granted(pvc *corev1.PersistentVolumeClaim) bool {
 	if err != nil || source.Kind == claim.SourceNone || source.Namespace == pvc.Namespace {
 		return true
 	}
-	var found []*claim.ReferenceGrant
+	var found []*grant.ReferenceGrant
 	for _, version := range []Kind{grants, grantsBeta} {
-		for _, grant := range list[claim.ReferenceGrant](w, version, source.Namespace, "") {
+		for _, grant := range list[grant.ReferenceGrant](w, version, source.Namespace, "") {
 			found = append(found, &grant)
 		}
 	}

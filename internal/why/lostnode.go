@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,12 +35,18 @@ func onlyNode(pv *corev1.PersistentVolume) string {
 	}
 	for _, term := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
 		for _, e := range term.MatchExpressions {
-			if len(e.Values) == 1 && lifecycle.OnlyOn(pv, e.Values[0]) {
+			if len(e.Values) == 1 && namesNode(e.Key) && lifecycle.OnlyOn(pv, e.Values[0]) {
 				return e.Values[0]
 			}
 		}
 	}
 	return ""
+}
+
+// namesNode reports whether the values of a topology key are nodes, by its name: other
+// keys name zones or racks, whose nodes may be added again.
+func namesNode(key string) bool {
+	return slices.Contains([]string{"node", "nodename", "hostname"}, path.Base(key))
 }
 
 // goneWith reports what a node that does not exist has; deleted reports that its user has

@@ -29,7 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -259,7 +259,7 @@ func describe(o runtime.Object) (object, Request, error) {
 			return nil, Request{}, err
 		}
 	}
-	known.AddKnownTypes(schema.GroupVersion{Group: claim.GatewayGroup, Version: "v1"}, &claim.ReferenceGrant{})
+	known.AddKnownTypes(schema.GroupVersion{Group: grant.Group, Version: "v1"}, &grant.ReferenceGrant{})
 	kinds, _, err := known.ObjectKinds(o)
 	if err != nil {
 		return nil, Request{}, fmt.Errorf("%T: %w", o, err)

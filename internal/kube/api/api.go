@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 )
 
 // Kubernetes is Kubernetes' own API.
@@ -108,7 +108,7 @@ type Gateway interface {
 
 // GatewayVersion is a version of the group gateway.networking.k8s.io.
 type GatewayVersion interface {
-	ReferenceGrants(namespace string) Reader[*claim.ReferenceGrant, *claim.ReferenceGrantList]
+	ReferenceGrants(namespace string) Reader[*grant.ReferenceGrant, *grant.ReferenceGrantList]
 }
 
 // Object is an object of the API server.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 )
 
 // NewKubernetes makes the clients of Kubernetes' own groups. They share one
@@ -54,8 +54,8 @@ func NewGateway(config *rest.Config) (Gateway, error) {
 		return nil, err
 	}
 	return gateway{
-		v1:      m.group("/apis", schema.GroupVersion{Group: claim.GatewayGroup, Version: "v1"}),
-		v1beta1: m.group("/apis", schema.GroupVersion{Group: claim.GatewayGroup, Version: "v1beta1"}),
+		v1:      m.group("/apis", schema.GroupVersion{Group: grant.Group, Version: "v1"}),
+		v1beta1: m.group("/apis", schema.GroupVersion{Group: grant.Group, Version: "v1beta1"}),
 	}, m.err
 }
 

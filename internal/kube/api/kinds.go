@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/gentype"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 )
 
 // pointer is an object of type T, by its address.
@@ -153,6 +153,6 @@ func (g groupSnapshots) VolumeGroupSnapshotContents() Resource[*groupv1.VolumeGr
 
 type gatewayVersion struct{ group }
 
-func (g gatewayVersion) ReferenceGrants(namespace string) Reader[*claim.ReferenceGrant, *claim.ReferenceGrantList] {
-	return full[claim.ReferenceGrant, claim.ReferenceGrantList](g.group, "referencegrants", namespace)
+func (g gatewayVersion) ReferenceGrants(namespace string) Reader[*grant.ReferenceGrant, *grant.ReferenceGrantList] {
+	return full[grant.ReferenceGrant, grant.ReferenceGrantList](g.group, "referencegrants", namespace)
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 )
 
 // NewScheme registers the kinds of the groups of this package.
@@ -29,8 +29,8 @@ func NewScheme() (*runtime.Scheme, error) {
 		}
 	}
 	for _, version := range []string{"v1", "v1beta1"} {
-		gateway := schema.GroupVersion{Group: claim.GatewayGroup, Version: version}
-		kinds.AddKnownTypes(gateway, &claim.ReferenceGrant{}, &claim.ReferenceGrantList{})
+		gateway := schema.GroupVersion{Group: grant.Group, Version: version}
+		kinds.AddKnownTypes(gateway, &grant.ReferenceGrant{}, &grant.ReferenceGrantList{})
 		metav1.AddToGroupVersion(kinds, gateway)
 	}
 	return kinds, nil

@@ -163,7 +163,7 @@ func TestSet_kindsThatAClusterMayLack(t *testing.T) {
 		volumes, classes := c.Env.Set.Volumes(), c.Env.Set.AttributesClasses()
 		var failing atomic.Bool
 		failing.Store(true)
-		c.React("list", "volumeattributesclasses", func(apiserver.Request) error {
+		c.React("*", "volumeattributesclasses", func(apiserver.Request) error {
 			if failing.Load() {
 				return apierrors.NewServiceUnavailable("down")
 			}

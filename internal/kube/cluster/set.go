@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
@@ -224,7 +225,7 @@ func (s *Set) GroupClasses() *Store[*groupv1.VolumeGroupSnapshotClass] {
 // custom reports whether a resource is a custom one, which a cluster may lack for ever.
 func custom(resource schema.GroupVersionResource) bool {
 	return slices.Contains([]string{
-		snapshotv1.SchemeGroupVersion.Group, groupv1.SchemeGroupVersion.Group, claim.GatewayGroup,
+		snapshotv1.SchemeGroupVersion.Group, groupv1.SchemeGroupVersion.Group, grant.Group,
 	}, resource.Group)
 }
 

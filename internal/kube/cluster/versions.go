@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 )
 
 // olderVersion is an older version of a kind, with the same fields.
@@ -60,17 +60,17 @@ func (e *eitherVersion[L]) Watch(ctx context.Context, options metav1.ListOptions
 }
 
 // ReferenceGrants are Gateway API's grants, in the newest version that the cluster serves.
-func (s *Set) ReferenceGrants() *Store[*claim.ReferenceGrant] {
-	resource := schema.GroupVersionResource{Group: claim.GatewayGroup, Version: "v1", Resource: "referencegrants"}
-	return kept(s, resource, func() *Store[*claim.ReferenceGrant] {
+func (s *Set) ReferenceGrants() *Store[*grant.ReferenceGrant] {
+	resource := schema.GroupVersionResource{Group: grant.Group, Version: "v1", Resource: "referencegrants"}
+	return kept(s, resource, func() *Store[*grant.ReferenceGrant] {
 		gateway := s.clients.Gateway
-		grants := &eitherVersion[*claim.ReferenceGrantList]{
+		grants := &eitherVersion[*grant.ReferenceGrantList]{
 			newer: gateway.GatewayV1().ReferenceGrants(metav1.NamespaceAll),
 			older: gateway.GatewayV1beta1().ReferenceGrants(metav1.NamespaceAll),
 		}
 		s.older[resource] = olderVersion{
-			schema.GroupVersion{Group: claim.GatewayGroup, Version: "v1beta1"}, func() { grants.useOlder.Store(true) },
+			schema.GroupVersion{Group: grant.Group, Version: "v1beta1"}, func() { grants.useOlder.Store(true) },
 		}
-		return newStore("ReferenceGrant", &claim.ReferenceGrant{}, gateway, grants, chosen{}, s.logger)
+		return newStore("ReferenceGrant", &grant.ReferenceGrant{}, gateway, grants, chosen{}, s.logger)
 	})
 }

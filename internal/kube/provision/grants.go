@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
@@ -14,7 +15,7 @@ import (
 // (KEP-3294) has them.
 
 // grantChanged queues the claims that may have waited for a ReferenceGrant.
-func (c *Controller) grantChanged(_, now *claim.ReferenceGrant) {
+func (c *Controller) grantChanged(_, now *grant.ReferenceGrant) {
 	if now != nil {
 		c.wake(cluster.ClaimByForeignSource(), now.Namespace)
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
@@ -42,12 +43,12 @@ func farSource() []runtime.Object {
 	return append(objects, snapshot, content)
 }
 
-func grant(namespace, kind, group string) *claim.ReferenceGrant {
-	return &claim.ReferenceGrant{
+func newGrant(namespace, kind, group string) *grant.ReferenceGrant {
+	return &grant.ReferenceGrant{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "g-" + kind},
-		Spec: claim.ReferenceGrantSpec{
-			From: []claim.ReferenceGrantFrom{{Kind: "PersistentVolumeClaim", Namespace: "ns"}},
-			To:   []claim.ReferenceGrantTo{{Group: group, Kind: kind}},
+		Spec: grant.ReferenceGrantSpec{
+			From: []grant.ReferenceGrantFrom{{Kind: "PersistentVolumeClaim", Namespace: "ns"}},
+			To:   []grant.ReferenceGrantTo{{Group: group, Kind: kind}},
 		},
 	}
 }
@@ -65,16 +66,16 @@ func TestGrant_sourcesInOtherNamespacesNeedOne(t *testing.T) {
 				w := newWorld(t, append(farSource(), newClass())...)
 				w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
 				if version != "v1" {
-					w.Unserve(claim.GatewayGroup+"/v1", true)
+					w.Unserve(grant.Group+"/v1", true)
 				}
-				w.Add(grant("ns", c.kind, c.group)) // of the wrong namespace
+				w.Add(newGrant("ns", c.kind, c.group)) // of the wrong namespace
 				w.run(crossing)
 				w.Add(newClaim("a", foreign(&c.group, c.kind, c.source)))
 				w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far" lets claims of namespace "ns" use the source`)
 				if len(w.calls()) > 0 || w.stored() > 0 {
 					t.Errorf("%d calls and %d intents before the grant", len(w.calls()), w.stored())
 				}
-				w.Add(grant(far, c.kind, c.group))
+				w.Add(newGrant(far, c.kind, c.group))
 				w.saved("pvc-uid-a")
 				content := w.calls()[0].GetVolumeContentSource()
 				if got := (claim.Source{VolumeHandle: content.GetVolume().GetVolumeId(), SnapshotHandle: content.GetSnapshot().GetSnapshotId()}); got != c.want {
@@ -88,7 +89,7 @@ func TestGrant_sourcesInOtherNamespacesNeedOne(t *testing.T) {
 // TestGrant_refusalsDoNotRevealSources: the event is the same for a source that does
 // not exist.
 func TestGrant_refusalsDoNotRevealSources(t *testing.T) {
-	w := newWorld(t, newClass(), grant("ns", "PersistentVolumeClaim", ""))
+	w := newWorld(t, newClass(), newGrant("ns", "PersistentVolumeClaim", ""))
 	w.run(crossing)
 	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))
 	w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far"`)
@@ -97,13 +98,13 @@ func TestGrant_refusalsDoNotRevealSources(t *testing.T) {
 func TestGrant_isWaitedForWithoutTheCRDs(t *testing.T) {
 	w := newWorld(t, append(farSource(), newClass())...)
 	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
-	w.Unserve(claim.GatewayGroup, true)
+	w.Unserve(grant.Group, true)
 	w.run(crossing)
 	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")), newClaim("b"))
 	w.event("Warning ProvisioningFailed ns/a", "a cluster without Gateway API's CRDs has none")
 	w.saved("pvc-uid-b")
-	w.Add(grant(far, "PersistentVolumeClaim", ""))
-	w.Unserve(claim.GatewayGroup, false)
+	w.Add(newGrant(far, "PersistentVolumeClaim", ""))
+	w.Unserve(grant.Group, false)
 	w.saved("pvc-uid-a")
 }
 
@@ -112,7 +113,7 @@ func TestGrant_isWaitedForWithoutTheCRDs(t *testing.T) {
 func TestGrant_aRefusedClaimDoesNotKeepTheSource(t *testing.T) {
 	objects := farSource()
 	source := objects[0].(*corev1.PersistentVolumeClaim)
-	w := newWorld(t, append(objects, newClass(), grant("ns", "PersistentVolumeClaim", ""))...)
+	w := newWorld(t, append(objects, newClass(), newGrant("ns", "PersistentVolumeClaim", ""))...)
 	w.run(crossing)
 	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))
 	w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far"`)
@@ -131,7 +132,7 @@ func TestGrant_aRefusedClaimDoesNotKeepTheSource(t *testing.T) {
 
 // TestGrant_aCopyKeepsTheSource as long as it is made.
 func TestGrant_aCopyKeepsTheSource(t *testing.T) {
-	w := newWorld(t, append(farSource(), newClass(), grant(far, "PersistentVolumeClaim", ""))...)
+	w := newWorld(t, append(farSource(), newClass(), newGrant(far, "PersistentVolumeClaim", ""))...)
 	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
 	w.answer(csidriver.Fail(codes.Internal, "cannot"))
 	w.run(crossing)
@@ -163,7 +164,7 @@ func TestGrant_onNodes(t *testing.T) {
 	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
 	objects := farSource()
 	lyingOn("n1")(objects[1].(*corev1.PersistentVolume))
-	w.Add(append(objects, grant(far, "PersistentVolumeClaim", ""))...)
+	w.Add(append(objects, newGrant(far, "PersistentVolumeClaim", ""))...)
 	w.onItsOwn("n1", crossing)
 	w.onItsOwn("n2", crossing)
 	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src"), onNode("n2")))

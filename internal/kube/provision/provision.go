@@ -24,7 +24,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
@@ -123,7 +123,7 @@ type Controller struct {
 	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
 	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots, and with Scope.Labelled
 	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes, and with Scope.Labelled
-	grants      *cluster.Store[*claim.ReferenceGrant]       // nil without Options.CrossNamespace
+	grants      *cluster.Store[*grant.ReferenceGrant]       // nil without Options.CrossNamespace
 	// contents say which node has a snapshot; nil without Options.Snapshots and for
 	// a central process.
 	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]

@@ -1,4 +1,5 @@
-package claim
+// Package grant has the types of Gateway API's ReferenceGrant, whose module is large.
+package grant
 
 import (
 	"slices"
@@ -7,12 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// GatewayGroup is the API group of ReferenceGrant.
-const GatewayGroup = "gateway.networking.k8s.io"
+// Group is the API group of ReferenceGrant.
+const Group = "gateway.networking.k8s.io"
 
 // ReferenceGrant is Gateway API's kind, which lets objects of other namespaces refer to
-// objects of its own. Its versions v1 and v1beta1 have the same fields. The types are
-// here because the module of Gateway API is large.
+// objects of its own. Its versions v1 and v1beta1 have the same fields.
 type ReferenceGrant struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -49,15 +49,13 @@ type ReferenceGrantList struct {
 	Items []ReferenceGrant `json:"items"`
 }
 
-// Allows reports whether the grant lets the claims of a namespace be made of a source in
-// the grant's namespace.
-func (g *ReferenceGrant) Allows(namespace string, source SourceRef) bool {
-	group, kind := source.groupKind()
-	return g.Namespace == source.Namespace &&
-		slices.Contains(g.Spec.From, ReferenceGrantFrom{Kind: claimKind, Namespace: namespace}) &&
-		slices.ContainsFunc(g.Spec.To, func(to ReferenceGrantTo) bool {
-			return to.Group == group && to.Kind == kind && (deref(to.Name) == "" || *to.Name == source.Name)
-		})
+// Allows reports whether the grant lets objects of a kind and namespace refer to an
+// object in the grant's namespace. to has the name of that object.
+func (g *ReferenceGrant) Allows(from ReferenceGrantFrom, to ReferenceGrantTo) bool {
+	return slices.Contains(g.Spec.From, from) && slices.ContainsFunc(g.Spec.To, func(allowed ReferenceGrantTo) bool {
+		return allowed.Group == to.Group && allowed.Kind == to.Kind &&
+			(allowed.Name == nil || *allowed.Name == "" || *allowed.Name == *to.Name)
+	})
 }
 
 // DeepCopyObject makes the grant a runtime.Object.
