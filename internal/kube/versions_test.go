@@ -49,6 +49,9 @@ func TestRun_onEveryVersion(t *testing.T) {
 				driver.Topology = map[string]string{"node": "node-1"}
 				if node != "" {
 					driver.Plugin = append(driver.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+					driver.Creation.Answer = func(request *csi.CreateVolumeRequest, volume *csi.Volume) {
+						volume.AccessibleTopology = request.GetAccessibilityRequirements().GetPreferred()
+					}
 				}
 				plain, attributed := newClaim("plain"), newClaim("attributed")
 				name := "gold"
