@@ -27,6 +27,18 @@ func crossing(env *cluster.Env, o *Options) {
 	env.Set.PollServed(10 * time.Millisecond)
 }
 
+// runCrossing starts a provisioner and waits until it knows the grants.
+func (w *world) runCrossing() {
+	w.t.Helper()
+	controller, _ := w.run(crossing)
+	w.Eventually(func() error {
+		if !controller.grants.HasSynced() {
+			return errors.New("the grants are not read")
+		}
+		return nil
+	})
+}
+
 func foreign(group *string, kind, name string) func(*corev1.PersistentVolumeClaim) {
 	return func(pvc *corev1.PersistentVolumeClaim) {
 		pvc.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: group, Kind: kind, Name: name, Namespace: ptr(far)}
@@ -69,7 +81,7 @@ func TestGrant_sourcesInOtherNamespacesNeedOne(t *testing.T) {
 					w.Unserve(grant.Group+"/v1", true)
 				}
 				w.Add(newGrant("ns", c.kind, c.group)) // of the wrong namespace
-				w.run(crossing)
+				w.runCrossing()
 				w.Add(newClaim("a", foreign(&c.group, c.kind, c.source)))
 				w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far" lets claims of namespace "ns" use the source`)
 				if len(w.calls()) > 0 || w.stored() > 0 {
@@ -90,7 +102,7 @@ func TestGrant_sourcesInOtherNamespacesNeedOne(t *testing.T) {
 // not exist.
 func TestGrant_refusalsDoNotRevealSources(t *testing.T) {
 	w := newWorld(t, newClass(), newGrant("ns", "PersistentVolumeClaim", ""))
-	w.run(crossing)
+	w.runCrossing()
 	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))
 	w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far"`)
 }
@@ -114,7 +126,7 @@ func TestGrant_aRefusedClaimDoesNotKeepTheSource(t *testing.T) {
 	objects := farSource()
 	source := objects[0].(*corev1.PersistentVolumeClaim)
 	w := newWorld(t, append(objects, newClass(), newGrant("ns", "PersistentVolumeClaim", ""))...)
-	w.run(crossing)
+	w.runCrossing()
 	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))
 	w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far"`)
 	// As an earlier, finished copy leaves it.
