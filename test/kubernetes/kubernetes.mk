@@ -103,8 +103,8 @@ bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/sim
 	$(MAKE) plots
 
 # A cluster of many nodes: what a restart of all of them and the life of a claim cost the
-# API server. Such as SCALE_FLAGS='-nodes 200 -objects 100000', or with
-# '-scale-before PROGRAM' the program bin/kubernetes/scale of an earlier version.
+# API server. Such as SCALE_FLAGS='-nodes 200 -objects 100000', or with -both, and fewer
+# nodes, also for processes that watch the objects of all nodes.
 SCALE_FLAGS ?= -nodes 1000 -objects 20000
 .PHONY: bench-scale
 bench-scale: kubernetes-binaries $(KUBERNETES_BIN)/scale

@@ -16,13 +16,14 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube"
-	"github.com/holdfast-csi/holdfast/internal/kube/capacity"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
@@ -34,7 +35,7 @@ type settings struct {
 	kubeconfig, driver, namespace string
 	first, nodes                  int
 	latency                       time.Duration
-	capacity                      bool
+	ownOnly, elect                bool
 }
 
 func main() {
@@ -76,7 +77,8 @@ func parse() (s settings, err error) {
 	flag.IntVar(&s.first, "first", 0, "number of the first node")
 	flag.IntVar(&s.nodes, "nodes", 1, "number of nodes")
 	flag.DurationVar(&s.latency, "latency", 0, "how long a driver takes to create or delete a volume")
-	flag.BoolVar(&s.capacity, "capacity", true, "maintain CSIStorageCapacity objects")
+	flag.BoolVar(&s.ownOnly, "node-objects-only", true, "receive the objects of the own node only, as --node-objects-only")
+	flag.BoolVar(&s.elect, "elect", true, "take part in the election of the process that coordinates all nodes")
 	flag.Parse()
 	if s.kubeconfig == "" || s.nodes < 1 {
 		return s, errors.New("-kubeconfig is not given, or -nodes is not above zero")
@@ -93,12 +95,12 @@ func (s settings) node(name string) (*kube.Controllers, error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("node", name)
 	o := kube.Options{
 		Clients: clients, Node: name, Namespace: s.namespace, Pod: name, CSI: s.connect(name),
-		Logger: logger, Registerer: prometheus.NewRegistry(),
+		Elect: s.elect, Lease: lease.Options{Identity: name}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	}
-	o.Tuning.StrictTopology, o.Tuning.ImmediateTopology = true, true
-	o.Tuning.VolumeNamePrefix, o.Tuning.VolumeNameUUIDLength = "pvc", -1
-	o.Tuning.Capacity, o.Tuning.CapacityPoll = s.capacity, capacity.DefaultPoll
-	o.Tuning.CapacityOwnerLevel = capacity.OwnerController
+	o.Tuning.Bind(pflag.NewFlagSet("", pflag.PanicOnError)) // sets the defaults
+	o.Limits.Bind(pflag.NewFlagSet("", pflag.PanicOnError))
+	o.Tuning.StrictTopology, o.Tuning.Capacity = true, true // as the chart of local sets them
+	o.Tuning.NodeObjectsOnly = s.ownOnly
 	return kube.New(o)
 }
 

@@ -39,10 +39,11 @@ type settings struct {
 	// --csi-address and --kubeconfig.
 	alternatives list
 	alternative  string // their name in the table
-	// For the group scale: the program of many nodes, that of an earlier version to
-	// measure in the same run, and into how many nodes and processes.
-	scale, scaleBefore string
-	nodes, processes   int
+	// For the group scale: the program of many nodes, how many there are, in how many
+	// processes, and whether the design in which each node watches everything is measured.
+	scale            string
+	nodes, processes int
+	both             bool
 }
 
 // list is a flag that may be repeated.
@@ -97,9 +98,9 @@ func parse() (s settings, report string, err error) {
 	flag.Var(&s.alternatives, "alternative", "`COMMAND LINE` of a process to measure in the same run; repeated, all together do the work")
 	flag.StringVar(&s.alternative, "alternative-name", "the alternative", "the name of those processes in the table")
 	flag.StringVar(&s.scale, "scale", "../../bin/kubernetes/scale", "the program of many nodes, test/scale")
-	flag.StringVar(&s.scaleBefore, "scale-before", "", "that `PROGRAM` of another version, to measure in the same run")
 	flag.IntVar(&s.nodes, "nodes", 1000, "nodes of the group scale")
 	flag.IntVar(&s.processes, "processes", 4, "processes that run the controllers of these nodes")
+	flag.BoolVar(&s.both, "both", false, "measure the group scale also with processes that watch the objects of all nodes")
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file, between its markers")
 	flag.Parse()
 	if os.Geteuid() != 0 {
@@ -110,10 +111,7 @@ func parse() (s settings, report string, err error) {
 			return s, "", err
 		}
 	}
-	if s.scaleBefore != "" {
-		s.scaleBefore, err = filepath.Abs(s.scaleBefore)
-	}
-	return s, report, err
+	return s, report, nil
 }
 
 func measure(ctx context.Context, s settings) ([]row, error) {
