@@ -21,6 +21,9 @@ import (
 // rescanAfter the last time. Callers that wait for such a scan share one that began
 // after their calls.
 type LoopIndex struct {
+	// silent: the kernel sends an event of a device that loses its file, and none of one
+	// that gets a file. Devices that have a file and are not in the index are read then.
+	silent  bool
 	started atomic.Uint64 // scans
 
 	mu        sync.Mutex
@@ -50,7 +53,7 @@ type fileID struct{ device, inode uint64 }
 // the reason. Close it.
 func NewLoopIndex() (x *LoopIndex, unsubscribed error) {
 	events, err := subscribe()
-	return &LoopIndex{events: events}, err
+	return &LoopIndex{events: events, silent: !announcesAttachments()}, err
 }
 
 // Close ends the subscription. The index can be used further.
@@ -156,7 +159,24 @@ func (x *LoopIndex) refresh(arrived uint64) error {
 	if err != nil || lost || !x.current || time.Since(x.scanned) > rescanAfter {
 		return x.scan()
 	}
-	return x.readAll(changed)
+	if err := x.readAll(changed); err != nil {
+		return err
+	}
+	return x.readUnannounced()
+}
+
+// readUnannounced reads the devices that have a file and are not in the index, where no
+// events name them. A device that got another file meanwhile had an event when it lost
+// the first.
+func (x *LoopIndex) readUnannounced() error {
+	if !x.silent {
+		return nil
+	}
+	names, err := attachedLoops()
+	if err != nil {
+		return err
+	}
+	return x.readAll(slices.DeleteFunc(names, func(name string) bool { return x.devices[name] != nil }))
 }
 
 // scan reads all devices. A device that changes meanwhile has an event that waits then.

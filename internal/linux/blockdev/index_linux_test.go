@@ -72,6 +72,39 @@ func TestLoopIndex_readsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
+// unannounced attaches a file as Linux 6.14 does: the index sees no event of it.
+func unannounced(t *testing.T, x *LoopIndex, file *os.File) *Loop {
+	t.Helper()
+	if _, err := x.Of(file); err != nil {
+		t.Fatal(err)
+	}
+	loop := attach(t, LoopConfig{File: file, Path: file.Name()})
+	if _, lost, err := x.events.changed(); err != nil || lost {
+		t.Fatalf("events were lost: %v", err)
+	}
+	return loop
+}
+
+func TestLoopIndex_findsAttachmentsThatTheKernelDoesNotAnnounce(t *testing.T) {
+	dir := nodetest.Dir(t)
+	x := newIndex(t)
+	x.silent = true
+	file, other := nodetest.File(t, dir, "data", mebibyte), nodetest.File(t, dir, "other", mebibyte)
+	wantLoops(t, x, file)
+	loop := unannounced(t, x, file)
+	wantLoops(t, x, file, loop)
+	wantLoops(t, x, other)
+	if err := errors.Join(loop.Close(), loop.Detach()); err != nil {
+		t.Fatal(err)
+	}
+	again := unannounced(t, x, other) // on the same device, unless another process was faster
+	wantLoops(t, x, other, again)
+	wantLoops(t, x, file)
+	if scans := x.started.Load(); scans != 1 {
+		t.Errorf("all devices were read %d times; want once", scans)
+	}
+}
+
 func TestLoopIndex_readsEverythingAfterALostEvent(t *testing.T) {
 	dir := nodetest.Dir(t)
 	x := newIndex(t)
@@ -150,8 +183,9 @@ func TestLoopOfEvent(t *testing.T) {
 	}
 }
 
-// Three indexes and the kernel: one that loses events because its socket holds few, and
-// one that has none. After any attachment and detachment all find the same devices.
+// Four indexes and the kernel: one that loses events because its socket holds few, one
+// that has none, and one of a kernel that does not announce attachments. After any
+// attachment and detachment all find the same devices.
 func TestLoopIndex_agreesWithTheKernel(t *testing.T) {
 	dir := nodetest.Dir(t)
 	names := []string{"a/x/data", "b/x/data", "a/y/data"} // two have one common name
@@ -168,7 +202,9 @@ func TestLoopIndex_agreesWithTheKernel(t *testing.T) {
 		defer func() { _ = checks.Value.Set(checks.DefValue) }()
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		indexes := map[string]*LoopIndex{"with events": newIndex(t), "that loses events": newIndex(t), "without events": {}}
+		indexes := map[string]*LoopIndex{"with events": newIndex(t), "that loses events": newIndex(t), "without events": {}, "of a silent kernel": newIndex(t)}
+		silent := indexes["of a silent kernel"]
+		silent.silent = true
 		few := indexes["that loses events"].events.fd
 		if err := unix.SetsockoptInt(few, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 			r.Fatal(err)
@@ -188,6 +224,9 @@ func TestLoopIndex_agreesWithTheKernel(t *testing.T) {
 		r.Repeat(map[string]func(*rapid.T){
 			"attach": func(r *rapid.T) {
 				file := files[rapid.SampledFrom(names).Draw(r, "file")]
+				if _, err := silent.Of(file); err != nil {
+					r.Fatal(err)
+				}
 				loop, err := AttachLoop(t.Context(), LoopConfig{
 					File: file, Path: file.Name(), ReadOnly: rapid.Bool().Draw(r, "read-only"), AutoClear: rapid.Bool().Draw(r, "auto-clear"),
 				})
@@ -195,6 +234,9 @@ func TestLoopIndex_agreesWithTheKernel(t *testing.T) {
 					r.Fatal(err)
 				}
 				loops = append(loops, loop)
+				if _, _, err := silent.events.changed(); err != nil { // as if none had come
+					r.Fatal(err)
+				}
 			},
 			"detach": func(r *rapid.T) {
 				if len(loops) > 0 {

@@ -9,11 +9,14 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/linux/kernel"
 )
 
 // uevents are the kernel's events about loop devices (netlink(7),
 // NETLINK_KOBJECT_UEVENT). The kernel queues the event of a change before the system
-// call that made the change returns: once a file was attached, the event is there.
+// call that made the change returns: once a file was attached or detached, the event is
+// there. See announcesAttachments for the kernels that leave out the first.
 type uevents struct {
 	fd     int
 	buffer [ueventSize]byte
@@ -26,6 +29,12 @@ const (
 	// at each boot.
 	provingDevice = "/sys/class/mem/null/uevent"
 )
+
+// announcesAttachments reports whether the kernel sends an event when a device gets a
+// file. From LOOP_CONFIGURE (Linux 5.8) to Linux 6.14 it suppressed all events of the
+// device meanwhile and sent none afterwards (fixed by "loop: properly send KOBJ_CHANGED
+// uevent for disk device", also in some stable releases). udev asks for one, but later.
+func announcesAttachments() bool { return kernel.AtLeast(6, 15) }
 
 // subscribe opens a socket for events and proves that they arrive, with an event that
 // it asks the kernel for: a process in a user namespace gets none (lib/kobject_uevent.c,

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/linux/kernel"
 )
 
 // State is the health that a mounted filesystem reports.
@@ -62,15 +64,7 @@ func (n *Node) readRoot() (*os.File, error) {
 }
 
 // kernelShowsStop reports a Linux of 6.15 or later.
-func kernelShowsStop() bool {
-	var name unix.Utsname
-	var major, minor int
-	if unix.Uname(&name) != nil {
-		return false
-	}
-	_, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor)
-	return err == nil && (major > 6 || major == 6 && minor >= 15)
-}
+func kernelShowsStop() bool { return kernel.AtLeast(6, 15) }
 
 // missingAttribute is an extended attribute that no file has.
 const missingAttribute = "trusted.holdfast.missing"
