@@ -6,8 +6,6 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/json"
@@ -32,6 +30,28 @@ type pod struct {
 	spec   *corev1.PodSpec
 }
 
+// controller is a Deployment, ReplicaSet, StatefulSet, DaemonSet or Job with the fields that
+// rules read. The types of apps/v1 and batch/v1 would link half a megabyte of methods.
+type controller struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              templated `json:"spec"`
+}
+
+// cronJob is a CronJob with the fields that rules read.
+type cronJob struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		JobTemplate struct {
+			Spec templated `json:"spec"`
+		} `json:"jobTemplate"`
+	} `json:"spec"`
+}
+
+// templated is a specification with the template of pods.
+type templated struct {
+	Template corev1.PodTemplateSpec `json:"template"`
+}
+
 // podOf finds the pod or the template in an object.
 func podOf(request *admissionv1.AdmissionRequest) (pod, error) {
 	switch request.Kind.Kind {
@@ -46,18 +66,10 @@ func podOf(request *admissionv1.AdmissionRequest) (pod, error) {
 			}
 			return ofTemplate(o.ObjectMeta, o.Spec.Template)
 		})
-	case "Deployment":
-		return readPod(request, func(o *appsv1.Deployment) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
-	case "ReplicaSet":
-		return readPod(request, func(o *appsv1.ReplicaSet) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
-	case "StatefulSet":
-		return readPod(request, func(o *appsv1.StatefulSet) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
-	case "DaemonSet":
-		return readPod(request, func(o *appsv1.DaemonSet) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
-	case "Job":
-		return readPod(request, func(o *batchv1.Job) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
+	case "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job":
+		return readPod(request, func(o *controller) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
 	case "CronJob":
-		return readPod(request, func(o *batchv1.CronJob) pod { return ofTemplate(o.ObjectMeta, &o.Spec.JobTemplate.Spec.Template) })
+		return readPod(request, func(o *cronJob) pod { return ofTemplate(o.ObjectMeta, &o.Spec.JobTemplate.Spec.Template) })
 	}
 	return pod{}, fmt.Errorf("%w: this webhook does not know the kind %.200q; remove it from the rules of its configuration", errUnread, request.Kind.String())
 }
