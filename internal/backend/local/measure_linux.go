@@ -135,7 +135,8 @@ func (p *Pool) measure(id string, a account) (account, error) {
 		if err != nil {
 			return a, err
 		}
-		a.size = max(a.size, stat.Size) // the other half may have expanded it
+		// The other half may have expanded it, and may have made snapshots of it.
+		a.size, a.mayShare = max(a.size, stat.Size), p.reflink.Load()
 	}
 	return measureFile(data, a)
 }
@@ -149,7 +150,8 @@ func measureFile(data *os.File, a account) (account, error) {
 	if err != nil {
 		return a, err
 	}
-	// Blocks become shared by a clone of ours only, which says so here.
+	// Blocks become shared by a clone only, which notes that: see noteShared, and measure
+	// for the clones of the other half.
 	a.mayShare = len(shared) > 0
 	for _, e := range shared {
 		a.exclusive -= e.length

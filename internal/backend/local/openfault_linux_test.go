@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -136,6 +137,31 @@ func TestCreateEphemeral_countsWhatTheOtherHalfExpanded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := inline("1", "400Mi"); !errors.Is(err, backend.ErrNoSpace) {
+		t.Fatalf("got %v; want ErrNoSpace", err)
+	}
+}
+
+// The blocks that a snapshot shares are not the volume's own any more: each write to them
+// needs new ones.
+func TestCreateEphemeral_countsWhatASnapshotOfTheOtherHalfShares(t *testing.T) {
+	dir := small(t, "xfs", 1<<30)
+	node := open(t, Options{Pool: dir, Role: RoleNode})
+	controller := open(t, Options{Pool: dir, Role: RoleController})
+	one := create(t, controller, backend.VolumeSpec{Name: "one", Size: 300 << 20})
+	data, err := os.OpenFile(filepath.Join(dir, "volumes", one.ID, "data"), os.O_RDWR, 0)
+	must(t, err)
+	_, err = data.WriteAt(bytes.Repeat([]byte{1}, 300<<20), 0)
+	must(t, errors.Join(err, data.Sync(), data.Close()))
+	inline := func(digit, size string) error {
+		_, err := node.CreateEphemeral(t.Context(), backend.EphemeralSpec{
+			Handle: "csi-" + strings.Repeat(digit, 64), Target: "/pods/1/mount", Attributes: map[string]string{"size": size},
+		})
+		return err
+	}
+	must(t, inline("0", "1Mi"))
+	_, err = controller.CreateSnapshot(t.Context(), backend.SnapshotSpec{Name: "s", SourceID: one.ID})
+	must(t, err)
+	if err := inline("1", "500Mi"); !errors.Is(err, backend.ErrNoSpace) {
 		t.Fatalf("got %v; want ErrNoSpace", err)
 	}
 }
