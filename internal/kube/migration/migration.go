@@ -71,7 +71,7 @@ func (t *Translator) Class(class *storagev1.StorageClass) (*storagev1.StorageCla
 
 // Volume returns a PersistentVolume of the plugin that was migrated to the driver as one
 // of the driver. Others are returned as they are, and so is one that has no translation:
-// no controller serves it. It changes its argument.
+// no controller serves it. Its argument stays as it is.
 func (t *Translator) Volume(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 	if t == nil || pv == nil || !t.plugin.CanSupport(pv) || pv.Annotations[MigratedToAnnotation] != t.driver {
 		return pv

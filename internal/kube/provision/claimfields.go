@@ -28,14 +28,15 @@ func waitsForConsumer(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// forDriver reports whether a claim is for this driver, or for the in-tree plugin that
-// the driver replaced.
+// forDriver reports whether a claim is for this driver. One for the in-tree plugin that
+// the driver replaced is, once the controller-manager has marked it so: before, or if the
+// migration is off, the plugin serves it (as in external-provisioner, ShouldProvision).
 func (c *Controller) forDriver(pvc *corev1.PersistentVolumeClaim) bool {
-	return c.provisions(driverOf(pvc)) || pvc.Annotations[migration.MigratedToAnnotation] == c.env.Driver
+	return driverOf(pvc) == c.env.Driver || pvc.Annotations[migration.MigratedToAnnotation] == c.env.Driver
 }
 
-// provisions reports whether a provisioner's name is the driver's, or that of the in-tree
-// plugin that the driver replaced.
+// provisions reports whether the provisioner's name of a class is the driver's, or that of
+// the in-tree plugin that the driver replaced.
 func (c *Controller) provisions(name string) bool {
 	return name == c.env.Driver || name != "" && name == c.migration.Plugin()
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -52,9 +53,8 @@ func annotated(pairs ...string) func(*corev1.PersistentVolumeClaim) {
 func TestInTree_claimsGetVolumesOfThePlugin(t *testing.T) {
 	for name, annotations := range map[string]func(*corev1.PersistentVolumeClaim){
 		"named for the driver": annotated(provisionerAnnotation, ebsDriver),
-		"named for the plugin": annotated(provisionerAnnotation, inTreeName),
-		"an old annotation":    annotated(betaProvisionerAnnotation, inTreeName),
 		"migrated":             annotated(provisionerAnnotation, inTreeName, migration.MigratedToAnnotation, ebsDriver),
+		"an old annotation":    annotated(betaProvisionerAnnotation, inTreeName, migration.MigratedToAnnotation, ebsDriver),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := inTreeWorld(t, newClass(ofPlugin), newClaim("a", annotations))
@@ -80,6 +80,24 @@ func TestInTree_claimsGetVolumesOfThePlugin(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A claim that the controller-manager has not migrated is the plugin's: if that serves it,
+// the claim would get two volumes.
+func TestInTree_claimsThatAreNotMigratedWait(t *testing.T) {
+	w := inTreeWorld(t, newClass(ofPlugin))
+	w.run()
+	w.Add(newClaim("a", annotated(provisionerAnnotation, inTreeName)))
+	w.Add(newClaim("b", annotated(betaProvisionerAnnotation, inTreeName)))
+	w.Add(newClaim("c", annotated(provisionerAnnotation, ebsDriver))) // and what follows is served
+	w.saved("pvc-uid-c")
+	if calls := w.calls(); len(calls) != 1 {
+		t.Errorf("%d calls, %v; want that of the last claim alone", len(calls), calls)
+	}
+	pvc := w.claimNow("a")
+	metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, migration.MigratedToAnnotation, ebsDriver)
+	w.Put(pvc)
+	w.saved("pvc-uid-a")
 }
 
 // The volume of the claim's class is deleted with its PersistentVolume.
