@@ -62,7 +62,7 @@ func (g *ReferenceGrant) Allows(from ReferenceGrantFrom, to ReferenceGrantTo) bo
 func (g *ReferenceGrant) DeepCopyObject() runtime.Object { return g.deepCopy() }
 
 func (g *ReferenceGrant) deepCopy() *ReferenceGrant {
-	copied := &ReferenceGrant{TypeMeta: g.TypeMeta, ObjectMeta: *g.ObjectMeta.DeepCopy(),
+	copied := &ReferenceGrant{TypeMeta: g.TypeMeta, ObjectMeta: *g.DeepCopy(),
 		Spec: ReferenceGrantSpec{From: slices.Clone(g.Spec.From), To: slices.Clone(g.Spec.To)}}
 	for i, to := range copied.Spec.To {
 		if to.Name != nil {
@@ -75,7 +75,7 @@ func (g *ReferenceGrant) deepCopy() *ReferenceGrant {
 
 // DeepCopyObject makes the list a runtime.Object.
 func (l *ReferenceGrantList) DeepCopyObject() runtime.Object {
-	copied := &ReferenceGrantList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
+	copied := &ReferenceGrantList{TypeMeta: l.TypeMeta, ListMeta: *l.DeepCopy()}
 	for i := range l.Items {
 		copied.Items = append(copied.Items, *l.Items[i].deepCopy())
 	}
