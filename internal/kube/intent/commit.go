@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,6 +88,7 @@ func (s *Store[T]) take() (readers []chan error) {
 	}
 	for key, c := range s.pending {
 		_, dead := s.dead[key]
+		s.takeOver(key, c.remove)
 		if c.remove || c.fresh && !dead {
 			s.dead[key] = c.at
 			s.reconsider(key)
@@ -102,6 +104,18 @@ func (s *Store[T]) take() (readers []chan error) {
 	}
 	clear(s.pending)
 	return readers
+}
+
+// takeOver takes an intent of another store over that this process is to change although it
+// left it to another process: on a node to remove it, in a central process for any change. All
+// its records are read before. The caller holds the lock.
+func (s *Store[T]) takeOver(key string, remove bool) {
+	elsewhere := func(r *record) bool { return r.slot.node != s.options.Node }
+	if s.taken[key] || !remove && s.options.Node != "" || !slices.ContainsFunc(s.view.records[key], elsewhere) {
+		return
+	}
+	s.taken[key], s.behind = true, true
+	delete(s.foreign, key)
 }
 
 // newID returns an ID that is greater than all that this process has seen.

@@ -301,9 +301,18 @@ func (s *Store[T]) removable(t *slot) bool {
 	return false
 }
 
-// unneeded reports whether no record refers to a part in a slot.
+// unneeded reports whether no record refers to a part in a slot, nor a change that is being
+// written.
 func (s *Store[T]) unneeded(t *slot, name string) bool {
-	return s.options.owns(t) && !t.shared && s.view.uses[part{t.node, name}] == 0
+	if !s.options.owns(t) || t.shared || s.view.uses[part{t.node, name}] > 0 {
+		return false
+	}
+	for _, c := range s.writing {
+		if c.body.part == name {
+			return false
+		}
+	}
+	return true
 }
 
 // droppable reports whether the next write of its slot leaves a record out. No state of an

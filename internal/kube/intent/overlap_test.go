@@ -1,0 +1,103 @@
+package intent
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+)
+
+// removeNow fails the test if a removal does not end.
+func removeNow(t *testing.T, s *Store[note], key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.RemoveNow(ctx, key); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRemoveNow_ofAnIntentThatANodePutLater: the controllers of a node still run while a
+// central process takes over. It removes the intent before it deletes the volume.
+func TestRemoveNow_ofAnIntentThatANodePutLater(t *testing.T) {
+	api := newServer()
+	node := open(t, api, of("n1"))
+	put(t, node, "a", "1")
+	central := open(t, api)
+	put(t, node, "k", "1")
+	put(t, central, "x", "1") // its first object: it reads all of them
+	if !central.Stored("k") {
+		t.Fatal("the central process has not seen the intent of the node")
+	}
+	t.Run("the node has removed it", func(t *testing.T) {
+		put(t, node, "l", "1")
+		put(t, central, "y", "1")
+		removeNow(t, node, "l")
+		removeNow(t, central, "l")
+	})
+	removeNow(t, central, "k")
+	if got := api.keys(); slices.Contains(got, "k") {
+		t.Errorf("remaining: %v", got)
+	}
+}
+
+// TestRemoveNow_ofAnIntentForNoNode: a node deletes a volume whose intent of a former central
+// process is next to one that the node completes.
+func TestRemoveNow_ofAnIntentForNoNode(t *testing.T) {
+	api := newServer()
+	central := open(t, api)
+	put(t, central, "a", "n1")
+	put(t, central, "k", "")
+	node := open(t, api, of("n1"))
+	if node.Stored("k") {
+		removeNow(t, node, "k")
+	}
+	if got := api.keys(); slices.Contains(got, "k") {
+		t.Errorf("remaining: %v", got)
+	}
+}
+
+// TestPut_keepsThePartThatItNeeds: no intent has the part any more, and the outcomes of
+// writes of it and of another object are unknown, so that both are repeated at once.
+func TestPut_keepsThePartThatItNeeds(t *testing.T) {
+	api := newServer()
+	options := Options{ConfigMaps: api, Driver: "d.example", FlushAfter: time.Hour}
+	store := New(options, stateKind())
+	commit := func() {
+		t.Helper()
+		if err := store.commit(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request := func(key, part string) {
+		t.Helper()
+		if _, err := store.request(key, state{Owner: key, Part: part}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	request("a", "p")
+	request("b", "")
+	commit()
+	store.change("a", &change[state]{remove: true, done: make(chan error, 1)})
+	commit()
+	if len(store.view.slots) != 2 || len(store.view.uses) != 1 {
+		t.Fatalf("%d objects, uses %v", len(store.view.slots), store.view.uses)
+	}
+	for _, slot := range store.view.slots {
+		slot.stale = true
+	}
+	request("c", "p")
+	store.take()
+	writes := store.plan(false)
+	for _, w := range writes {
+		if next := store.content(w); len(next.Data)+len(next.BinaryData) == 0 {
+			t.Errorf("%s is deleted", w.slot.name)
+		}
+	}
+	if len(writes) != 2 {
+		t.Errorf("%d writes", len(writes))
+	}
+}
