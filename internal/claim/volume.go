@@ -18,6 +18,10 @@ import (
 // driver that made it, or the in-tree plugin that the driver replaced.
 const ProvisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
 
+// MigratedToAnnotation names the driver that serves a volume or a claim of an in-tree
+// plugin. The controller-manager sets it, and removes it if the migration is reverted.
+const MigratedToAnnotation = "pv.kubernetes.io/migrated-to"
+
 // ProvisionerFinalizer keeps a PersistentVolume until its volume is deleted.
 const ProvisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -270,10 +271,10 @@ func (w *walk) users(pvc *corev1.PersistentVolumeClaim) (found []corev1.Pod) {
 
 // provisioner checks that the driver of the class is installed and was called.
 func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) {
-	driver := class.Provisioner
+	driver := servedBy(pvc, class)
 	if w.onHost {
 		w.registered(driver)
-	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, "kubernetes.io/") &&
+	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, inTree) &&
 		!w.unreadable[drivers] && !w.unreadable[csiNodes] {
 		w.add(cause, Finding{What: fmt.Sprintf("no driver creates volumes for the class %s: driver %s is not installed",
 			class.Name, driver), Since: pvc.CreationTimestamp.Time,
@@ -299,10 +300,22 @@ func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.S
 	w.add(waiting, f)
 }
 
+// inTree begins the names of the in-tree plugins of Kubernetes.
+const inTree = "kubernetes.io/"
+
+// servedBy returns the driver of a claim: the one of its class, or the one that replaced
+// the in-tree plugin of its class.
+func servedBy(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) string {
+	if !strings.HasPrefix(class.Provisioner, inTree) {
+		return class.Provisioner
+	}
+	return cmp.Or(pvc.Annotations[claim.MigratedToAnnotation], pvc.Annotations[provisionerOf], class.Provisioner)
+}
+
 // selected checks that the node which was selected for a claim's volume runs the driver.
 func (w *walk) selected(pvc *corev1.PersistentVolumeClaim, driver string) {
 	node := pvc.Annotations[selectedNode]
-	if node == "" {
+	if node == "" || strings.HasPrefix(driver, inTree) {
 		return
 	}
 	found := get[storagev1.CSINode](w, csiNodes, "", node)

@@ -108,6 +108,7 @@ func (w *walk) inspectVolume(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	if pv.DeletionTimestamp != nil || pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed {
 		w.volumeDeletion(pv)
 	}
+	pv = asServed(pv)
 	csi := pv.Spec.CSI
 	if csi == nil {
 		w.fine("the volume is %s", strings.ToLower(string(pv.Status.Phase)))
@@ -123,6 +124,18 @@ func (w *walk) inspectVolume(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	w.reachable(pv, pod)
 	w.attachments(pv, pod)
 	w.fine("the volume is %s", strings.ToLower(string(cmp.Or(pv.Status.Phase, "there"))))
+}
+
+// asServed returns a PersistentVolume of an in-tree plugin that was migrated to a driver
+// with the name of that driver, and others as they are.
+func asServed(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+	driver := pv.Annotations[claim.MigratedToAnnotation]
+	if pv.Spec.CSI != nil || driver == "" {
+		return pv
+	}
+	served := pv.DeepCopy()
+	served.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver}
+	return served
 }
 
 // reachable checks that the volume can be used on the pod's node.

@@ -22,9 +22,8 @@ import (
 )
 
 const (
-	// MigratedToAnnotation names the driver that serves a volume or a claim of an in-tree
-	// plugin. The controller-manager sets it, and removes it if the migration is reverted.
-	MigratedToAnnotation = "pv.kubernetes.io/migrated-to"
+	// MigratedToAnnotation is claim.MigratedToAnnotation.
+	MigratedToAnnotation = claim.MigratedToAnnotation
 	// IdentityAnnotation keeps claim.IdentityAttribute on a PersistentVolume of an in-tree
 	// plugin, which has no volume attributes.
 	IdentityAnnotation = "migration.holdfast.dev/provisioner-identity"
