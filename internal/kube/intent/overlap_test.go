@@ -2,7 +2,9 @@ package intent
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -99,5 +101,27 @@ func TestPut_keepsThePartThatItNeeds(t *testing.T) {
 	}
 	if len(writes) != 2 {
 		t.Errorf("%d writes", len(writes))
+	}
+}
+
+// TestPut_fewObjectsForManyIntents: a driver hangs, and intents that come one by one stay. A
+// process that takes over lists all objects and writes to each.
+func TestPut_fewObjectsForManyIntents(t *testing.T) {
+	api := newServer()
+	store := New(Options{ConfigMaps: api, Driver: "d.example", FlushAfter: time.Hour}, Kind[note]{})
+	if err := store.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const intents = 1000
+	for i := range intents {
+		if _, err := store.request(fmt.Sprint("k", i), note{strings.Repeat("x", 2*carriedBytes)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.commit(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(api.keys()); got != intents || len(api.objects) > intents/2 {
+		t.Errorf("%d intents in %d objects", got, len(api.objects))
 	}
 }

@@ -182,7 +182,7 @@ func (p *planner[T]) choose(group map[string]string, size int) *slot {
 		}
 	}
 	var best *slot
-	least := min(carriedBytes, p.options.SlotBytes-size) + 1
+	least := min(p.repeatable(), p.options.SlotBytes-size) + 1
 	for _, name := range slices.Sorted(maps.Keys(p.view.slots)) {
 		if t := p.view.slots[name]; p.usable(t) && p.writes[t] == nil {
 			if carried := p.carried(t, group); carried < least {
@@ -194,6 +194,13 @@ func (p *planner[T]) choose(group map[string]string, size int) *slot {
 		return p.free()
 	}
 	return best
+}
+
+// repeatable returns how many bytes of earlier records a write may repeat. They grow with the
+// number of slots, so that many intents that stay need few: a process that takes over writes
+// to each.
+func (p *planner[T]) repeatable() int {
+	return carriedBytes * max(fewSlots, len(p.view.slots)) / fewSlots
 }
 
 func (p *planner[T]) usable(t *slot) bool {

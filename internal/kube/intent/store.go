@@ -64,6 +64,8 @@ const (
 	// carriedBytes is how much a write of new records may repeat: as much as another
 	// object would cost, with its labels and its deletion.
 	carriedBytes = 1 << 10
+	// fewSlots is for how many slots carriedBytes holds.
+	fewSlots = 64
 )
 
 // ErrAbandoned is a cause for cancelling Run's context: another process acts on the
