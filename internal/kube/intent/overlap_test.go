@@ -125,3 +125,40 @@ func TestPut_fewObjectsForManyIntents(t *testing.T) {
 		t.Errorf("%d intents in %d objects", got, len(api.objects))
 	}
 }
+
+// TestPut_overAnIntentWhosePartIsLost: an administrator deleted the ConfigMap of the
+// topologies, and a process started that could not read the intent.
+func TestPut_overAnIntentWhosePartIsLost(t *testing.T) {
+	api := newServer()
+	load := func() *Store[state] {
+		t.Helper()
+		store := New(Options{ConfigMaps: api, Driver: "d.example"}, stateKind())
+		if err := store.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+	write := func(store *Store[state], part string) {
+		t.Helper()
+		if _, err := store.request("a", state{Owner: "o", Part: part}); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.commit(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(load(), "p")
+	for name, object := range api.objects {
+		if len(object.BinaryData) > 0 {
+			delete(api.objects, name)
+		}
+	}
+	next := load()
+	if _, found := next.Get("a"); found {
+		t.Fatal("an intent without its part is read")
+	}
+	write(next, "q")
+	if got, found := load().Get("a"); !found || got.Part != "q" {
+		t.Errorf("the next process has %+v, %t", got, found)
+	}
+}

@@ -61,11 +61,17 @@ func (p *planner[T]) change(key string, c *change[T]) {
 		p.add(key, marshal(envelope{ID: c.id, Part: c.body.part, Intent: []byte(c.body.text)}))
 		return
 	}
-	if base := stored[0]; len(stored) == 1 && base.err == nil && p.options.logs(base.slot) && (!c.fresh || base.ID == c.id) {
+	if base := stored[0]; len(stored) == 1 && p.whole(base) && p.options.logs(base.slot) && (!c.fresh || base.ID == c.id) {
 		p.changeOne(key, base, c)
 		return
 	}
 	p.replace(key, stored, c)
+}
+
+// whole reports whether an intent can be read, apart from its changes.
+func (p *planner[T]) whole(base *record) bool {
+	_, stored := p.view.bytes(base.part())
+	return base.err == nil && (stored || base.Part == "")
 }
 
 // replace plans that an intent is changed where it is stored.
