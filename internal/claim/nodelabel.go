@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -26,8 +27,13 @@ func NodeLabelValue(node string) string {
 		return node
 	}
 	sum := sha256.Sum256([]byte(node))
-	return "sha256_" + hex.EncodeToString(sum[:16])
+	return hashedNode + hex.EncodeToString(sum[:16])
 }
+
+const hashedNode = "sha256_"
+
+// NodeLabelHashed reports whether a value of NodeLabel is a hash of a node's name.
+func NodeLabelHashed(value string) bool { return strings.HasPrefix(value, hashedNode) }
 
 // NodeSelector selects the objects that a label assigns to a node or to any node.
 func NodeSelector(label, node string) string {

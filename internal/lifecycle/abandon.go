@@ -3,9 +3,18 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
+
+// NamesNode reports whether the values of a topology key are of single nodes, such as
+// topology.local.holdfast.dev/node. Those of other keys, such as zones, can be of nodes
+// that do not exist yet.
+func NamesNode(key string) bool {
+	return slices.Contains([]string{"node", "nodename", "node-name", "nodeid", "node-id", "hostname", "host"},
+		key[strings.LastIndexByte(key, '/')+1:])
+}
 
 // OnlyOn reports whether a PersistentVolume can be used on one node only, which its
 // affinity names by a topology value: each alternative requires that value.
@@ -16,7 +25,7 @@ func OnlyOn(pv *corev1.PersistentVolume, node string) bool {
 	}
 	return !slices.ContainsFunc(affinity.Required.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
 		return !slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
-			return e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 && e.Values[0] == node
+			return NamesNode(e.Key) && e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 && e.Values[0] == node
 		})
 	})
 }

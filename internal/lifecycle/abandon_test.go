@@ -29,6 +29,8 @@ func TestOnlyOn(t *testing.T) {
 		{"two nodes", []corev1.NodeSelectorTerm{expression("node", in, "n1", "n2")}, false},
 		{"an alternative", []corev1.NodeSelectorTerm{expression("node", in, "n1"), expression("node", in, "n2")}, false},
 		{"not this node", []corev1.NodeSelectorTerm{expression("node", notIn, "n1")}, false},
+		{"a zone with that name", []corev1.NodeSelectorTerm{expression("topology.kubernetes.io/zone", in, "n1")}, false},
+		{"a driver's node", []corev1.NodeSelectorTerm{expression("topology.local.holdfast.dev/node", in, "n1")}, true},
 		{"an empty term", []corev1.NodeSelectorTerm{{}}, false},
 		{"no term", nil, false},
 	} {

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
 // Objects of the cases below.
@@ -371,6 +373,41 @@ func TestAsk_notesObjectsThatItMayNotRead(t *testing.T) {
 	report, err := Ask(t.Context(), w, Subject{Kind: "pod", Namespace: "default", Name: "app"})
 	if err != nil || len(report.Notes) != 1 || !strings.Contains(report.Notes[0], "volumeattachments") {
 		t.Errorf("got %+v, %v", report, err)
+	}
+}
+
+// A volume or snapshot is on a lost node only if its node is named and does not exist.
+func TestAsk_callsNoOtherNodeLost(t *testing.T) {
+	released := with(with(pv, "phase: Bound", "phase: Released"), "accessModes:", onlyOnN9+"persistentVolumeReclaimPolicy: Delete\n  accessModes:")
+	deletedSnap := with(snap, "namespace: default}", `namespace: default, deletionTimestamp: "2026-05-01T12:00:00Z", finalizers: [a.example/b]}`) +
+		"status: {boundVolumeSnapshotContentName: c}\n"
+	hashed := `
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotContent
+metadata: {name: c, deletionTimestamp: "2026-05-01T12:00:00Z", finalizers: [a.example/b], labels: {snapshot.storage.kubernetes.io/managed-by: ` +
+		claim.NodeLabelValue(strings.Repeat("n", 64)) + `}}
+spec: {driver: d.example, deletionPolicy: Delete, source: {volumeHandle: vol-1}, volumeSnapshotRef: {name: s, namespace: default}}
+`
+	for name, c := range map[string]struct {
+		ask     string
+		objects []string
+	}{
+		"a node whose driver has not started": {"pv/v", []string{released, driver, "apiVersion: v1\nkind: Node\nmetadata: {name: n9}\n"}},
+		"a hash of a name":                    {"snapshot/s", []string{deletedSnap, hashed, driver}},
+	} {
+		subject, err := ParseSubject(c.ask, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := Ask(t.Context(), read(t, c.objects...), subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range report.Findings {
+			if strings.Contains(f.What+f.Do, "abandon-node") || strings.Contains(f.What, "does not exist any more") {
+				t.Errorf("%s: %q, %q", name, f.What, f.Do)
+			}
+		}
 	}
 }
 

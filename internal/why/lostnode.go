@@ -19,7 +19,7 @@ func (w *walk) lostNode(pv *corev1.PersistentVolume) {
 	}
 	known := list[corev1.Node](w, nodes, "", "")
 	if w.unreadable[nodes] || slices.ContainsFunc(known, func(node corev1.Node) bool {
-		return claim.FitsNode(pv.Spec.NodeAffinity, node.Name, node.Labels)
+		return node.Name == name || claim.FitsNode(pv.Spec.NodeAffinity, node.Name, node.Labels)
 	}) {
 		return
 	}
@@ -47,6 +47,18 @@ func onlyNode(pv *corev1.PersistentVolume) string {
 // keys name zones or racks, whose nodes may be added again.
 func namesNode(key string) bool {
 	return slices.Contains([]string{"node", "nodename", "hostname"}, path.Base(key))
+}
+
+// lostManager returns the node that a label of a content names and that does not exist
+// any more. "" also stands for a node whose label has a hash of its name.
+func (w *walk) lostManager(label string) string {
+	if label == claim.AnyNode || w.onHost || claim.NodeLabelHashed(label) {
+		return ""
+	}
+	if w.exists(nodes, "", label) {
+		return ""
+	}
+	return label
 }
 
 // goneWith reports what a node that does not exist has; deleted reports that its user has

@@ -169,7 +169,7 @@ func (w *walk) snapshotDeletion(s *snapshotv1.VolumeSnapshot) {
 			w.add(failing, failure("the snapshot "+s.Name+" cannot be deleted", contents, list))
 		}
 		if content.DeletionTimestamp != nil {
-			if node := content.Labels[claim.ManagedByLabel]; node != "" && !w.onHost && !w.exists(nodes, "", node) {
+			if node := w.lostManager(content.Labels[claim.ManagedByLabel]); node != "" {
 				w.goneWith("the snapshot "+s.Name, node, content.Spec.Driver, true,
 					evidence(contents, "", content.Name, "metadata.labels["+claim.ManagedByLabel+"]"))
 			}

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
@@ -52,23 +53,66 @@ type run struct {
 	entries []Entry
 }
 
-// Node ends the objects of a node. It refuses a node that exists. An object that changes
+// Node ends the objects of a node. It refuses a node that exists, also under another
+// name, as long as a Node has the label by which volumes name it. An object that changes
 // at the same time is an error, and the call can be repeated.
 func Node(ctx context.Context, node string, o Options) ([]Entry, error) {
 	r := &run{Options: o, node: node}
-	_, err := o.Clients.Core.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return nil, fmt.Errorf("node %q exists: if it never comes back, delete it first (kubectl delete node %s)", node, node)
-	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("read Node %q: %w", node, err)
+	if len(validation.IsDNS1123Subdomain(node)) > 0 {
+		return nil, fmt.Errorf("%q is not the name of a node", node)
 	}
 	for _, step := range []func(context.Context) error{r.volumes, r.contents, r.groups, r.intents, r.claims} {
+		if err := r.reached(ctx); err != nil {
+			return r.entries, err
+		}
 		if err := step(ctx); err != nil {
 			return r.entries, err
 		}
 	}
 	return r.entries, nil
+}
+
+// reached returns an error if any node can have the volumes.
+func (r *run) reached(ctx context.Context) error {
+	nodes, err := r.Clients.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		if found := &nodes.Items[i]; found.Name == r.node {
+			return r.exists()
+		} else if key := r.labelOf(found); key != "" {
+			return fmt.Errorf("node %q has the label %s=%s, so that it can use the volumes of that node", found.Name, key, r.node)
+		}
+	}
+	return nil
+}
+
+// labelOf returns the label by which the affinity of volumes can name a node as this one.
+func (r *run) labelOf(found *corev1.Node) string {
+	for key, value := range found.Labels {
+		if value == r.node && lifecycle.NamesNode(key) {
+			return key
+		}
+	}
+	return ""
+}
+
+func (r *run) exists() error {
+	return fmt.Errorf("node %q exists: if it never comes back, delete it first (kubectl delete node %s)", r.node, r.node)
+}
+
+// gone returns an error if the node exists. It precedes each change: the node can come
+// back at any time.
+func (r *run) gone(ctx context.Context) error {
+	_, err := r.Clients.Core.CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return r.exists()
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("read Node %q: %w", r.node, err)
+	}
+	return nil
 }
 
 func (r *run) note(kind, name string, ended bool, why string) {
@@ -92,9 +136,12 @@ func list[T any, L runtime.Object](
 }
 
 // patch changes an object if it still is the one that was listed.
-func patch[T api.Object](ctx context.Context, client api.Writer[T], kind string, object T, ops []cluster.Op) error {
+func patch[T api.Object](ctx context.Context, r *run, client api.Writer[T], kind string, object T, ops []cluster.Op) error {
 	if ops == nil {
 		return nil
+	}
+	if err := r.gone(ctx); err != nil {
+		return err
 	}
 	ops = append([]cluster.Op{cluster.TestVersion(object.GetResourceVersion())}, ops...)
 	_, err := client.Patch(ctx, object.GetName(), types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
@@ -133,6 +180,9 @@ func (r *run) volumes(ctx context.Context) error {
 func (r *run) endVolume(ctx context.Context, pv *corev1.PersistentVolume, remove, end bool) error {
 	client := r.Clients.Core.CoreV1().PersistentVolumes()
 	if end && pv.DeletionTimestamp == nil {
+		if err := r.gone(ctx); err != nil {
+			return err
+		}
 		err := client.Delete(ctx, pv.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &pv.UID, ResourceVersion: &pv.ResourceVersion},
 		})
@@ -149,7 +199,7 @@ func (r *run) endVolume(ctx context.Context, pv *corev1.PersistentVolume, remove
 	if !remove {
 		return nil
 	}
-	return patch(ctx, client, "PersistentVolume", pv, cluster.RemoveFinalizers(pv, claim.ProvisionerFinalizer))
+	return patch(ctx, r, client, "PersistentVolume", pv, cluster.RemoveFinalizers(pv, claim.ProvisionerFinalizer))
 }
 
 // endContent ends a content of either kind that is being deleted.
@@ -161,7 +211,7 @@ func endContent[T api.Object](
 		return nil
 	}
 	if !r.DryRun {
-		if err := patch(ctx, client, kind, object, cluster.RemoveFinalizers(object, finalizer)); err != nil {
+		if err := patch(ctx, r, client, kind, object, cluster.RemoveFinalizers(object, finalizer)); err != nil {
 			return err
 		}
 	}
@@ -174,8 +224,8 @@ func (r *run) has(driver string, labels map[string]string, handles ...string) bo
 	if driver != r.Driver {
 		return false
 	}
-	if node := labels[claim.ManagedByLabel]; node != "" {
-		return node == r.node
+	if node := labels[claim.ManagedByLabel]; node != claim.AnyNode {
+		return node == claim.NodeLabelValue(r.node)
 	}
 	return slices.ContainsFunc(handles, func(handle string) bool { return slices.Contains(r.handles, handle) })
 }
@@ -194,7 +244,7 @@ func (r *run) claims(ctx context.Context) error {
 			continue
 		}
 		if !r.DryRun {
-			if err := patch(ctx, r.Clients.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace), kind, pvc, ops); err != nil {
+			if err := patch(ctx, r, r.Clients.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace), kind, pvc, ops); err != nil {
 				return err
 			}
 		}
@@ -233,6 +283,9 @@ func (r *run) intents(ctx context.Context) error {
 			continue
 		}
 		if !r.DryRun {
+			if err := r.gone(ctx); err != nil {
+				return err
+			}
 			err := r.Clients.Core.CoreV1().ConfigMaps(object.Namespace).Delete(ctx, object.Name, metav1.DeleteOptions{
 				Preconditions: &metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion},
 			})

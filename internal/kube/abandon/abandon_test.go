@@ -189,6 +189,74 @@ func TestNode_refusesANodeThatExists(t *testing.T) {
 	}
 }
 
+// TestNode_refusesANodeThatHasAnotherName: a Node with the label by which the affinity of
+// the volumes names theirs can use them, and its driver can delete them.
+func TestNode_refusesANodeThatHasAnotherName(t *testing.T) {
+	c := lost(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "renamed", Labels: map[string]string{"topology.example/node": "n1"}}})
+	before := state(t, c)
+	_, err := abandon.Node(t.Context(), "n1", abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName})
+	if err == nil || !strings.Contains(err.Error(), `node "renamed" has the label topology.example/node=n1`) {
+		t.Errorf("%v", err)
+	}
+	if after := state(t, c); !slices.Equal(before, after) {
+		t.Errorf("%q became %q", before, after)
+	}
+}
+
+// TestNode_keepsTheVolumesOfAZone: they are reached by other nodes, also by some that do
+// not exist yet.
+func TestNode_keepsTheVolumesOfAZone(t *testing.T) {
+	c := lost(t, newVolume("zonal", "us-east-1a", corev1.VolumeReleased, func(pv *corev1.PersistentVolume) {
+		pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key = "topology.ebs.csi.aws.com/zone"
+	}))
+	before := state(t, c)
+	done, err := abandon.Node(t.Context(), "us-east-1a", abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName})
+	if err != nil || len(done) > 0 {
+		t.Errorf("%q, %v", describe(done), err)
+	}
+	if after := state(t, c); !slices.Equal(before, after) {
+		t.Errorf("%q became %q", before, after)
+	}
+}
+
+// TestNode_endsNothingOfANodeThatComesBack while the command runs.
+func TestNode_endsNothingOfANodeThatComesBack(t *testing.T) {
+	c := lost(t)
+	before := state(t, c)
+	var once sync.Once
+	c.React("list", "persistentvolumes", func(apiserver.Request) error {
+		once.Do(func() {
+			_, err := c.Core.CoreV1().Nodes().Create(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		return nil
+	})
+	_, err := abandon.Node(t.Context(), "n1", abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName})
+	if err == nil || !strings.Contains(err.Error(), `node "n1" exists`) {
+		t.Errorf("%v", err)
+	}
+	if after := state(t, c); !slices.Equal(before, after) {
+		t.Errorf("%q became %q", before, after)
+	}
+}
+
+// TestNode_withALongName: a label has a hash of it, which is no node's name.
+func TestNode_withALongName(t *testing.T) {
+	long := strings.Repeat("n", 64)
+	c := lost(t, newContent("long", claim.NodeLabelValue(long), "h-gone", true))
+	options := abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName}
+	done, err := abandon.Node(t.Context(), claim.NodeLabelValue(long), options)
+	if err == nil || len(done) > 0 {
+		t.Errorf("by its hash: %q, %v", describe(done), err)
+	}
+	done, err = abandon.Node(t.Context(), long, options)
+	if want := []string{"VolumeSnapshotContent long true "}; err != nil || !slices.Equal(describe(done), want) {
+		t.Errorf("%q, %v", describe(done), err)
+	}
+}
+
 // TestNode_canBeRepeatedAfterAnyFailure: every request fails once.
 func TestNode_canBeRepeatedAfterAnyFailure(t *testing.T) {
 	c := lost(t)
