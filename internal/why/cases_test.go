@@ -392,6 +392,7 @@ spec: {driver: d.example, deletionPolicy: Delete, source: {volumeHandle: vol-1},
 		ask     string
 		objects []string
 	}{
+		"a zone without nodes":                {"pv/v", []string{with(released, "key: node", "key: topology.example/zone"), driver}},
 		"a node whose driver has not started": {"pv/v", []string{released, driver, "apiVersion: v1\nkind: Node\nmetadata: {name: n9}\n"}},
 		"a hash of a name":                    {"snapshot/s", []string{deletedSnap, hashed, driver}},
 	} {

@@ -2,7 +2,6 @@ package why
 
 import (
 	"fmt"
-	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,18 +34,12 @@ func onlyNode(pv *corev1.PersistentVolume) string {
 	}
 	for _, term := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
 		for _, e := range term.MatchExpressions {
-			if len(e.Values) == 1 && namesNode(e.Key) && lifecycle.OnlyOn(pv, e.Values[0]) {
+			if len(e.Values) == 1 && lifecycle.OnlyOn(pv, e.Values[0]) {
 				return e.Values[0]
 			}
 		}
 	}
 	return ""
-}
-
-// namesNode reports whether the values of a topology key are nodes, by its name: other
-// keys name zones or racks, whose nodes may be added again.
-func namesNode(key string) bool {
-	return slices.Contains([]string{"node", "nodename", "hostname"}, path.Base(key))
 }
 
 // lostManager returns the node that a label of a content names and that does not exist
