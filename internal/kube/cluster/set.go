@@ -272,7 +272,9 @@ func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, 
 				s.startOne(ctx, kind)
 				delete(kinds, resource)
 			}
-			s.noteAbsent(version.WithResource(resource), err == nil && kinds[resource] != nil)
+			if err == nil { // else what was read before is still the best answer
+				s.noteAbsent(version.WithResource(resource), kinds[resource] != nil)
+			}
 		}
 		if len(kinds) > 0 && err == nil && !logged {
 			logged = true
