@@ -22,6 +22,10 @@ import (
 // change of a watched object.
 const recheckPeriod = time.Minute
 
+// foreignRecheck is the pause if another process may have begun the volume of a claim that
+// was selected for this node.
+const foreignRecheck = 2 * time.Second
+
 // sourceRecheck is the pause if the source of a claim is not watched.
 const sourceRecheck = 5 * time.Second
 
@@ -121,9 +125,10 @@ func (c *Controller) begin(
 		return pause, nil
 	}
 	if c.env.Scope.Labelled && !waitsForConsumer(class) {
-		// As below: the elected process does not know the intents.
+		// As below: the elected process does not know the intents. The node that completes
+		// this one undoes it soon, since the claim is not selected for it.
 		if begun, err := c.intents.Foreign(ctx, string(pvc.UID)); begun || err != nil {
-			return recheckPeriod, err
+			return foreignRecheck, err
 		}
 	}
 	if !c.env.Scope.Central() && selectedNode(pvc) == "" {

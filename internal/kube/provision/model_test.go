@@ -247,7 +247,8 @@ func (c *chaos) onlyCentralIntents() error {
 	}
 	for name, pvc := range c.alive {
 		if c.claimNow(name).Spec.VolumeName == "" && !waiting[pvc.UID] {
-			return fmt.Errorf("claim %s has no volume", name)
+			return fmt.Errorf("claim %s, for node %q, labels %v, has no volume; intents: %s",
+				name, selectedNode(c.claimNow(name)), c.claimNow(name).Labels, c.describeIntents())
 		}
 	}
 	return nil
