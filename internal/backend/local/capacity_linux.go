@@ -15,7 +15,8 @@ import (
 
 // admit reserves room for a new entry. While there is ample room the
 // figures at hand decide, so that creation costs the same however many volumes
-// there are; when it seems short, everything is observed again.
+// there are; when it seems short, or was not measured for a minute, everything is observed
+// again.
 func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 	const ample = 0.5
 	now, err := roomOf(p.top)
@@ -23,7 +24,7 @@ func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 		return err
 	}
 	// With another process the figures at hand may lack its promises.
-	if p.options.Role == RoleAll {
+	if p.options.Role == RoleAll && !p.measurements.isOld() {
 		if _, ok := p.ledger.promise(id, bytes, now.available-p.reserved, ample); ok {
 			return nil
 		}
@@ -94,8 +95,8 @@ func (p *Pool) promiseReclaimed(ctx context.Context, id string, bytes int64) (fr
 // the room that writes to their volumes may still need.
 //
 // It reads the ledger and no volume. Writes of volumes since the last measurement make
-// the answer too small (see ledger.estimate); one by more than a little is followed by a
-// measurement in the background.
+// the answer too small (see ledger.estimate). An answer that differs by more than a little,
+// or rests on an old measurement, is followed by another one in the background.
 func (p *Pool) Capacity(
 	ctx context.Context, parameters map[string]string, at backend.Topology,
 ) (backend.Capacity, error) {
@@ -123,7 +124,7 @@ func (p *Pool) Capacity(
 		return backend.Capacity{}, classify(err)
 	}
 	available := now.available - p.reserved
-	if p.drifted(now) {
+	if p.drifted(now) || p.measurements.isOld() {
 		p.measureSoon()
 	}
 	most := p.ledger.largest(available, provisioning == thick)

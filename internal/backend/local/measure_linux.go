@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -11,15 +12,16 @@ import (
 )
 
 const (
-	compareEvery = 5 * time.Second // the filesystem's free space with the ledger
-	measureEvery = time.Minute     // all volumes, for changes that the free space does not show
-	measureRest  = time.Second     // at least, after a measurement
-	measureShare = 20              // a measurement may take one part in so many of the time
+	measureEvery = time.Minute // for changes that the free space does not show
+	measureRest  = time.Second // at least, after a measurement
+	measureShare = 20          // a measurement may take one part in so many of the time
 )
 
-// measurements is the goroutine of a pool that measures its volumes.
+// measurements is the goroutine of a pool that measures its volumes when it is asked. It
+// has no clock: an idle process sleeps.
 type measurements struct {
 	asked chan struct{} // with room for one
+	last  atomic.Pointer[time.Time]
 	stop  context.CancelFunc
 	done  chan struct{}
 }
@@ -49,27 +51,28 @@ func (p *Pool) measureSoon() {
 
 func (p *Pool) keepMeasured(ctx context.Context) {
 	defer close(p.measurements.done)
-	last := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(compareEvery):
-			if !p.phase.recovered.Load() || time.Since(last) < measureEvery && !p.driftedNow() {
-				continue
-			}
 		case <-p.measurements.asked:
-			if !p.phase.recovered.Load() {
-				continue
-			}
+		}
+		if !p.phase.recovered.Load() {
+			continue
 		}
 		began := time.Now()
 		if _, err := p.observe(ctx); err != nil && ctx.Err() == nil {
 			p.log.Warn("the volumes could not be measured; the driver retries", "error", err)
 		}
-		last = time.Now()
-		_ = concurrency.Sleep(ctx, max(measureRest, measureShare*last.Sub(began)))
+		_ = concurrency.Sleep(ctx, max(measureRest, measureShare*time.Since(began)))
 	}
+}
+
+// isOld reports whether the last measurement may lack changes that the free space does
+// not show.
+func (m *measurements) isOld() bool {
+	last := m.last.Load()
+	return last == nil || time.Since(*last) > measureEvery
 }
 
 // drifted reports whether so much was written, discarded or filled by others since the
@@ -77,11 +80,6 @@ func (p *Pool) keepMeasured(ctx context.Context) {
 func (p *Pool) drifted(now room) bool {
 	const share, most = 256, 256 * mebibyte
 	return p.ledger.drift(now.available-p.reserved) > min(now.total/share, most)
-}
-
-func (p *Pool) driftedNow() bool {
-	now, err := roomOf(p.top)
-	return err == nil && p.drifted(now)
 }
 
 // observe measures the blocks of every volume and returns the room of the pool without
@@ -95,6 +93,7 @@ func (p *Pool) observe(ctx context.Context) (available int64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	began := time.Now()
 	accounts := p.ledger.snapshotOfAccounts()
 	for id, a := range accounts {
 		if err := ctx.Err(); err != nil {
@@ -107,6 +106,7 @@ func (p *Pool) observe(ctx context.Context) (available int64, err error) {
 		return 0, err
 	}
 	p.ledger.observed(accounts, min(before.available, now.available)-p.reserved)
+	p.measurements.last.Store(&began)
 	return now.available - p.reserved, nil
 }
 
