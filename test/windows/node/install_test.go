@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -18,8 +17,7 @@ func underWine(t *testing.T, directory string, arguments ...string) (output stri
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	_, here, _, _ := runtime.Caller(0)
-	command := exec.CommandContext(ctx, filepath.Join(filepath.Dir(here), "..", "wine", "run.sh"), arguments...)
+	command := exec.CommandContext(ctx, inTree(t, "test/windows/wine/run.sh"), arguments...)
 	command.Dir = directory
 	// A file and no pipe: the service inherits it, and lives on.
 	file, err := os.Create(filepath.Join(directory, "output"))
@@ -38,8 +36,7 @@ func underWine(t *testing.T, directory string, arguments ...string) (output stri
 // away, with nothing but cmd.exe and the program's own verbs.
 func TestInstallScript_installsReplacesAndRemoves(t *testing.T) {
 	directory := t.TempDir()
-	_, here, _, _ := runtime.Caller(0)
-	scripts := filepath.Join(filepath.Dir(here), "..", "..", "..", "deploy", "windows")
+	scripts := inTree(t, "deploy/windows")
 	copyTo(t, filepath.Join(scripts, "install.cmd"), directory)
 	copyTo(t, filepath.Join(scripts, "uninstall.cmd"), directory)
 	if output, err := underWine(t, directory, "cmd", "/c", "install.cmd"); err == nil {

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,11 +73,19 @@ type program struct {
 	ended   chan struct{}
 }
 
+// inTree returns the path of a file of the repository. go test runs a test in the directory
+// of its package.
+func inTree(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "..", name))
+	must(t, err)
+	return path
+}
+
 // startUnderWine runs a program until the test ends.
 func startUnderWine(t *testing.T, name, path string, arguments ...string) *program {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	run := filepath.Join(filepath.Dir(here), "..", "wine", "run.sh")
+	run := inTree(t, "test/windows/wine/run.sh")
 	p := &program{t: t, name: name, log: filepath.Join(t.TempDir(), name+".log"), ended: make(chan struct{})}
 	log, err := os.Create(p.log)
 	must(t, err)
