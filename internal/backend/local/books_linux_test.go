@@ -143,7 +143,8 @@ func compareMeasured(p *Pool, complain complaint) {
 	if err != nil {
 		complain("measure the volumes: %v", err)
 	}
-	if noise := int64(mebibyte); kept > measured+noise {
+	// btrfs changes the blocks of its files when it commits: 1.1 MiB were seen.
+	if noise := int64(4 * mebibyte); kept > measured+noise {
 		complain("the ledger promises %d bytes; a measurement shows %d", kept, measured)
 	}
 }
