@@ -62,7 +62,7 @@ var (
 
 // Client is a connection to csi-proxy. After a restart of the proxy the next call connects
 // again, with the newest version that the proxy serves then. The client repeats an
-// interrupted call once, since all operations are idempotent.
+// interrupted call once on each connection, since all operations are idempotent.
 type Client struct {
 	// CSIProxyServiceClient has a method per RPC of v1.
 	v1.CSIProxyServiceClient
@@ -145,7 +145,7 @@ func (c *Client) Invoke(ctx context.Context, method string, request, response an
 	if err != nil {
 		return err
 	}
-	err = s.call(ctx, method, request, response, options)
+	err = s.repeated(ctx, method, request, response, options)
 	s.release()
 	if err == nil || !s.lost() || !cutOff(err) {
 		return err
@@ -154,7 +154,7 @@ func (c *Client) Invoke(ctx context.Context, method string, request, response an
 		return err
 	}
 	defer s.release()
-	return s.call(ctx, method, request, response, options)
+	return s.repeated(ctx, method, request, response, options)
 }
 
 // NewStream implements grpc.ClientConnInterface. No version has streams.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,5 +186,55 @@ func TestClient_givesTheProxysCodes(t *testing.T) {
 	n.machine.Err = fs.ErrInvalid
 	if _, err = proxy.Rescan(t.Context(), &v1.RescanRequest{}); status.Code(err) != codes.Internal || proxy.Version() != "v1" {
 		t.Error(err)
+	}
+}
+
+// The proxy's process dies during a call: gRPC reports only the end of the connection.
+func TestReconnect_duringACall(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		returns  bool // the proxy runs again at once
+		fails    error
+		mentions []string
+	}{
+		{name: "the proxy returns", returns: true},
+		{name: "the proxy does not return", fails: client.ErrNoProxy, mentions: []string{"start the csi-proxy service"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t)
+			n.slow = make(chan struct{})
+			n.run(only("v1")...)
+			var missing atomic.Bool
+			options := n.plugin("v1")
+			options.Dialer = func(ctx context.Context, pipe string) (net.Conn, error) {
+				if missing.Load() {
+					return nil, fs.ErrNotExist
+				}
+				return n.dial(ctx, pipe)
+			}
+			options.Pipes = func() ([]string, error) { return nil, nil }
+			proxy, err := client.Dial(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = proxy.Close() }()
+			result := make(chan error, 1)
+			go func() {
+				_, err := proxy.Rescan(t.Context(), &v1.RescanRequest{})
+				result <- err
+			}()
+			n.slow <- struct{}{} // the call runs
+			missing.Store(!c.returns)
+			n.cut()
+			if !c.returns {
+				checkError(t, <-result, c.fails, c.mentions)
+				close(n.slow)
+				return
+			}
+			close(n.slow)
+			if err := <-result; err != nil {
+				t.Errorf("the repeated call: %v", err)
+			}
+		})
 	}
 }

@@ -32,6 +32,7 @@ type node struct {
 	mu sync.Mutex
 	// open counts the connections of clients that are not closed.
 	open, dialled int
+	last          net.Conn
 }
 
 func newNode(t *testing.T) *node {
@@ -117,11 +118,19 @@ func (n *node) dial(ctx context.Context, pipe string) (net.Conn, error) {
 	defer n.mu.Unlock()
 	n.open++
 	n.dialled++
+	n.last = conn
 	return &counted{Conn: conn, closed: sync.OnceFunc(func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.open--
 	})}, nil
+}
+
+// cut ends the last connection, as the end of the proxy's process does.
+func (n *node) cut() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_ = n.last.Close()
 }
 
 // counted is a connection that reports when it is closed.

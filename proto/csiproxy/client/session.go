@@ -37,6 +37,8 @@ type session struct {
 	speak         dialect
 	// dialError is the error of the last attempt to connect.
 	dialError atomic.Pointer[error]
+	// broken counts the connections that have ended, such as with the proxy's process.
+	broken atomic.Int64
 
 	mu      sync.Mutex
 	users   int
@@ -49,7 +51,10 @@ func (f finder) open(version string) (*session, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := f.dial(ctx, s.pipe)
 		s.dialError.Store(&err)
-		return conn, err
+		if err != nil {
+			return nil, err
+		}
+		return watched{conn, sync.OnceFunc(func() { s.broken.Add(1) })}, nil
 	}
 	conn, err := grpc.NewClient("passthrough:///csi-proxy-"+version,
 		grpc.WithContextDialer(dial),
@@ -66,6 +71,28 @@ func (f finder) open(version string) (*session, error) {
 	}
 	s.conn = conn
 	return s, nil
+}
+
+// watched calls a function at the first failure to read or write.
+type watched struct {
+	net.Conn
+	failed func()
+}
+
+func (w watched) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if err != nil {
+		w.failed()
+	}
+	return n, err
+}
+
+func (w watched) Write(p []byte) (int, error) {
+	n, err := w.Conn.Write(p)
+	if err != nil {
+		w.failed()
+	}
+	return n, err
 }
 
 // failedDial is why the last attempt to connect failed, nil if it did not.
@@ -112,7 +139,23 @@ func (s *session) call(ctx context.Context, method string, request, response any
 	return s.speak(ctx, call{session: s, method: methodName(method), request: request, response: response, options: options})
 }
 
-// cutOff reports whether an error is the connection's rather than the proxy's.
+// repeated makes a call, and makes it once more if the connection has ended meanwhile: the
+// proxy may have crashed or been replaced, and gRPC reports this only to the call that it
+// interrupts.
+func (s *session) repeated(ctx context.Context, method string, request, response any, options []grpc.CallOption) error {
+	for attempt := 1; ; attempt++ {
+		before := s.broken.Load()
+		err := s.call(ctx, method, request, response, options)
+		switch {
+		case !cutOff(err) || s.broken.Load() == before:
+			return err
+		case attempt == 2:
+			return s.unreachable(err)
+		}
+	}
+}
+
+// cutOff reports whether an error can be the connection's rather than the proxy's.
 func cutOff(err error) bool { return status.Code(err) == codes.Unavailable }
 
 // verify checks that csi-proxy serves the pipe: only csi-proxy has the method and rejects
