@@ -69,9 +69,9 @@ func New(env *cluster.Env, o Options) *Controller {
 		env: env, options: o, finalizer: claim.AttacherFinalizer(env.Driver),
 		attachments: env.Set.Attachments(), volumes: env.Set.Volumes(), nodes: env.Set.CSINodes(),
 	}
-	c.attaching = env.Queue("csi-attacher-va", c.flow)
-	c.detaching = env.Queue("csi-attacher-va-detach", c.flow)
-	c.protecting = env.Queue("csi-attacher-pv", c.volumeFlow)
+	c.attaching = env.Queue("csi-attacher-va", cluster.FlowOf(c.attachments, c.flow))
+	c.detaching = env.Queue("csi-attacher-va-detach", cluster.FlowOf(c.attachments, c.flow))
+	c.protecting = env.Queue("csi-attacher-pv", cluster.FlowOf(c.volumes, cluster.VolumeFlow))
 	c.attachments.Use(cluster.AttachmentByVolume(), cluster.AttachmentByNode())
 	c.attachments.OnChange(c.attachmentChanged)
 	c.volumes.OnChange(c.volumeChanged)

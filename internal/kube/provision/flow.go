@@ -3,8 +3,10 @@ package provision
 import (
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
@@ -19,9 +21,8 @@ const (
 func (c *Controller) claimFlow(key string) work.Flow {
 	pvc := c.claim(types.UID(key))
 	if intent, begun := c.intents.Get(key); begun {
-		flow := work.Flow{
-			Call: createCall, Class: intent.Volume.Spec.StorageClassName, Namespace: intent.Volume.Spec.ClaimRef.Namespace,
-		}
+		flow := cluster.VolumeFlow(intent.Volume)
+		flow.Call = createCall
 		if c.notNeeded(pvc, intent) { // undoing an intent ends with DeleteVolume
 			flow.Call = deleteCall
 		}
@@ -30,23 +31,16 @@ func (c *Controller) claimFlow(key string) work.Flow {
 	if pvc == nil {
 		return work.Flow{}
 	}
-	flow := work.Flow{Class: className(pvc), Namespace: pvc.Namespace}
+	flow := cluster.ClaimFlow(pvc)
 	if pvc.Spec.VolumeName == "" {
 		flow.Call = createCall
 	}
 	return flow
 }
 
-// volumeFlow is the flow of a PersistentVolume, by its name.
-func (c *Controller) volumeFlow(name string) work.Flow {
-	pv, found := c.volumes.Get(name)
-	if !found {
-		return work.Flow{}
-	}
-	flow := work.Flow{Class: pv.Spec.StorageClassName}
-	if pv.Spec.ClaimRef != nil {
-		flow.Namespace = pv.Spec.ClaimRef.Namespace
-	}
+// volumeFlow is the flow of a PersistentVolume.
+func volumeFlow(pv *corev1.PersistentVolume) work.Flow {
+	flow := cluster.VolumeFlow(pv)
 	if lifecycle.ReclaimDue(pv) == lifecycle.DueDelete {
 		flow.Call = deleteCall
 	}

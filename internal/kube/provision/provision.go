@@ -153,7 +153,7 @@ func New(env *cluster.Env, o Options) *Controller {
 		attributes: env.Set.AttributesClasses(),
 	}
 	c.claimQueue = env.Queue("claims", c.claimFlow)
-	c.volumeQueue = env.Queue("volumes", c.volumeFlow)
+	c.volumeQueue = env.Queue("volumes", cluster.FlowOf(c.volumes, volumeFlow))
 	c.sourceQueue = env.With(cluster.Limits{Workers: o.SourceWorkers}).Queue("sources", sourceFlow)
 	c.claims.Use(cluster.ClaimByUID(), cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByAttributesClass())
 	if o.CrossNamespace {

@@ -82,9 +82,9 @@ func New(env *cluster.Env, o Options) *Controller {
 	c := &Controller{
 		env: env, options: o, claims: env.Set.Claims(), volumes: env.Set.Volumes(),
 	}
-	c.queue = env.Queue(env.Driver+"-pvc", c.flow)
+	c.queue = env.Queue(env.Driver+"-pvc", cluster.FlowOf(c.claims, c.flow))
 	if o.Together && !o.NoModify {
-		c.modifying = env.Queue(env.Driver+"-modify-pvc", c.flow)
+		c.modifying = env.Queue(env.Driver+"-modify-pvc", cluster.FlowOf(c.claims, c.flow))
 	}
 	c.claims.Use(cluster.ClaimByAttributesClass(), cluster.ClaimByVolumeName())
 	c.claims.OnChange(c.claimChanged)

@@ -1,7 +1,10 @@
 package resize
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
@@ -13,15 +16,8 @@ const (
 
 // flow is the flow of a claim. One worker expands and modifies its volume: if both are
 // due, a driver that hangs in ControllerModifyVolume delays this claim alone.
-func (c *Controller) flow(key string) work.Flow {
-	pvc, found := c.claims.Get(key)
-	if !found {
-		return work.Flow{}
-	}
-	flow := work.Flow{Namespace: pvc.Namespace}
-	if pvc.Spec.StorageClassName != nil {
-		flow.Class = *pvc.Spec.StorageClassName
-	}
+func (c *Controller) flow(pvc *corev1.PersistentVolumeClaim) work.Flow {
+	flow := cluster.ClaimFlow(pvc)
 	view := claim.ModifyOf(pvc)
 	volume, found := c.volumes.Get(pvc.Spec.VolumeName)
 	switch {

@@ -46,7 +46,7 @@ func New[T cluster.Object](
 		Traits: t, kind: kind, env: env, options: o, owner: NewOwner(env),
 		writer: &Writer[T]{Kind: t.Kind, Keys: t.Keys, API: api, Store: store, Recorder: env.Recorder},
 	}
-	c.queue = env.Queue(t.Queue, c.flow)
+	c.queue = env.Queue(t.Queue, cluster.FlowOf(store, c.flow))
 	store.Use(byHandle(kind))
 	store.OnChange(func(old, changed T) { c.changed(old, changed) })
 	return c

@@ -4,11 +4,7 @@ import "github.com/holdfast-csi/holdfast/internal/kube/work"
 
 // flow is the flow of a content. Its call is that of its next step, so that a driver that
 // hangs when it deletes snapshots still creates some.
-func (c *Controller[T]) flow(name string) work.Flow {
-	object, found := c.writer.Store.Get(name)
-	if !found {
-		return work.Flow{}
-	}
+func (c *Controller[T]) flow(object T) work.Flow {
 	v := c.kind.View(object)
 	flow := work.Flow{Namespace: v.User.Namespace}
 	if v.Class != nil {
