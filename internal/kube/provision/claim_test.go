@@ -169,10 +169,25 @@ func TestProvision_repeatsTheSameRequestUntilAFinalAnswer(t *testing.T) {
 func TestProvision_asksAnewAfterAFinalAnswer(t *testing.T) {
 	w := newWorld(t, newClass())
 	w.answer(csidriver.Fail(codes.Internal, "broken"))
-	w.run(func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = 200*time.Millisecond, time.Second })
+	var hurry func(func(error) bool)
+	controller, _ := w.run(func(env *cluster.Env, _ *Options) {
+		env.Retry.Start, env.Retry.Max, hurry = time.Hour, time.Hour, env.Hurry
+	})
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed", "broken")
 	w.Put(newClass(parameters("tier", "b")))
+	w.Eventually(func() error {
+		if class, _ := controller.classes.Get("fast"); class.Parameters["tier"] != "b" {
+			return fmt.Errorf("the class is not read again")
+		}
+		return nil
+	})
+	w.Eventually(func() error {
+		if hurry(func(error) bool { return true }); len(w.calls()) < 2 {
+			return fmt.Errorf("the claim is not tried again")
+		}
+		return nil
+	})
 	w.complete(1)
 	if got := w.calls()[len(w.calls())-1].GetParameters()["tier"]; got != "b" {
 		t.Errorf("the class had changed to b, and %q was sent", got)
