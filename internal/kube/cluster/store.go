@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync"
 
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 )
 
 // Object is an object of the Kubernetes API.
@@ -32,6 +35,7 @@ type Index[T Object] struct {
 // A Store makes no request before the Set starts it.
 type Store[T Object] struct {
 	kind     string
+	list     func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error)
 	informer cache.SharedIndexInformer
 	logger   *slog.Logger
 
@@ -64,15 +68,14 @@ func newStore[T Object, L runtime.Object](
 		o.LabelSelector, o.FieldSelector = only.labels, only.fields
 		return o
 	}
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return source.List(ctx, o) }
 	listing := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return source.List(ctx, narrow(o))
-		},
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, narrow(o)) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return source.Watch(ctx, narrow(o))
 		},
 	}
-	s := &Store[T]{kind: kind, logger: logger, used: map[string]bool{}, assumed: map[string]T{}}
+	s := &Store[T]{kind: kind, list: list, logger: logger, used: map[string]bool{}, assumed: map[string]T{}}
 	s.informer = cache.NewSharedIndexInformerWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(listing, client), example,
 		cache.SharedIndexInformerOptions{ObjectDescription: kind, Indexers: cache.Indexers{}},
@@ -152,6 +155,27 @@ func (s *Store[T]) all(items []any) []T {
 		objects = append(objects, object)
 	}
 	return objects
+}
+
+// errEnough ends a Read whose user needs no more objects.
+var errEnough = errors.New("enough objects")
+
+// Read calls use with the objects that the API server has now and that match a label
+// selector, for steps that a cache must not decide: it may be behind, or lack the objects
+// of other nodes.
+func (s *Store[T]) Read(ctx context.Context, selector string, use func(iter.Seq[T])) (err error) {
+	use(func(yield func(T) bool) {
+		err = pager.New(s.list).EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(item runtime.Object) error {
+			if object, ok := item.(T); ok && !yield(object) {
+				return errEnough
+			}
+			return nil
+		})
+	})
+	if err == nil || errors.Is(err, errEnough) {
+		return nil
+	}
+	return fmt.Errorf("list %ss: %w", s.kind, err)
 }
 
 // Wrote passes the API server's answer to a write of this process to the store, so that

@@ -255,7 +255,7 @@ func (c *Controller[T]) delete(ctx context.Context, object T) (T, error) {
 	if err != nil {
 		return object, err
 	}
-	if err := c.checkTwin(object); err != nil {
+	if err := c.checkTwin(ctx, object); err != nil {
 		return object, c.writer.Undeleted(ctx, object, c.ReasonDelete, c.Noun, err)
 	}
 	if err := c.callDelete(ctx, object); err != nil {

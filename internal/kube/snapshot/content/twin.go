@@ -1,13 +1,16 @@
 package content
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
@@ -41,22 +44,33 @@ func (c *Controller[T]) sharing(v View) []T {
 
 // checkTwin returns an error while another content keeps the snapshot from being
 // deleted, and errBehind while the cache is older than the content: then it may lack
-// a content that was made before this one was deleted.
-func (c *Controller[T]) checkTwin(object T) error {
+// a content that was made before this one was deleted. With Scope.Labelled it also lacks
+// one that no process has labelled yet, such as an administrator's.
+func (c *Controller[T]) checkTwin(ctx context.Context, object T) (err error) {
 	if !c.writer.Store.Reached(object) {
 		return errBehind
 	}
 	v := c.kind.View(object)
-	if twin := lifecycle.FindSnapshotTwin(c.contentsOf(v), c.shared(v)); twin != "" {
+	twin := lifecycle.FindSnapshotTwin(c.contentsOf(v), c.shared(v))
+	if twin == "" && c.env.Scope.Labelled {
+		err = c.writer.Store.Read(ctx, "!"+claim.ManagedByLabel, func(all iter.Seq[T]) {
+			twin = lifecycle.FindSnapshotTwin(c.sharedOf(all), c.shared(v))
+		})
+	}
+	if twin != "" {
 		return fmt.Errorf("%s %q names the same %s", c.Kind, twin, c.Noun)
 	}
-	return nil
+	return err
 }
 
-// contentsOf iterates over the contents that are about a content's snapshot.
+// contentsOf iterates over the contents of the cache that are about a content's snapshot.
 func (c *Controller[T]) contentsOf(v View) iter.Seq[lifecycle.SnapshotContent] {
+	return c.sharedOf(slices.Values(c.sharing(v)))
+}
+
+func (c *Controller[T]) sharedOf(contents iter.Seq[T]) iter.Seq[lifecycle.SnapshotContent] {
 	return func(yield func(lifecycle.SnapshotContent) bool) {
-		for _, other := range c.sharing(v) {
+		for other := range contents {
 			if !yield(c.shared(c.kind.View(other))) {
 				return
 			}

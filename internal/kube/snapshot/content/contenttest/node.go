@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
@@ -87,6 +88,21 @@ func (s *Suite[T]) nodeDeletesASharedID(t *testing.T) {
 		s.Make("a", recorded, s.Labelled("n1"), s.Deleted, s.UserGone), s.Make("b", recorded, s.Labelled("n2")))
 	f.Vanishes("a")
 	f.AtDriver(0)
+}
+
+// nodeKeepsForAnUnlabelledContent: an administrator has just created another content, and
+// no process has labelled it yet.
+func (s *Suite[T]) nodeKeepsForAnUnlabelledContent(t *testing.T) {
+	driver := csidriver.New(Driver)
+	of := s.Add(driver, "old")
+	f := s.StartAfter(t, func(f *Fixture[T]) {
+		f.Env.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"node": "n1"}, Labelled: true}
+		f.Env.Set.OnlyNode("n1")
+	}, driver, s.Static("a", of, s.Labelled("n1")), s.Static("b", of, s.Retain))
+	f.Done("a")
+	f.DeleteByUser("a")
+	f.sharedBy()
+	f.deletedNever()
 }
 
 func (s *Suite[T]) nodeReleasesAnOrphan(t *testing.T) {

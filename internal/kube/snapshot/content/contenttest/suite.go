@@ -171,6 +171,7 @@ func (s *Suite[T]) nodes() []test {
 		{"a node adopts a snapshot of its driver", s.nodeAdopts},
 		{"a node deletes an unlabelled snapshot of its driver", s.nodeDeletesUnlabelled},
 		{"a node deletes a snapshot whose ID another node has", s.nodeDeletesASharedID},
+		{"a node keeps a snapshot for a content without a label", s.nodeKeepsForAnUnlabelledContent},
 		{"a node removes the finalizer of an orphan", s.nodeReleasesAnOrphan},
 	}
 }
