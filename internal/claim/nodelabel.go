@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // NodeLabel on a claim or a PersistentVolume names the node whose process acts on it, as
@@ -20,10 +21,10 @@ const NodeLabel = "holdfast.dev/node"
 const AnyNode = ""
 
 // NodeLabelValue returns the value of NodeLabel for a node: its name, or a hash of a name
-// that is longer than a label's value may be. No node has the hash as its name: names of
-// nodes have no underscore.
+// that cannot be a label's value: it is too long, or a user wrote what is no name. No node
+// has the hash as its name: names of nodes have no underscore.
 func NodeLabelValue(node string) string {
-	if len(node) <= longestLabel {
+	if len(validation.IsValidLabelValue(node)) == 0 {
 		return node
 	}
 	sum := sha256.Sum256([]byte(node))

@@ -14,12 +14,12 @@ import (
 // values of labels 63.
 func TestNodeLabel_selectsTheObjectsOfOneNode(t *testing.T) {
 	long := strings.Repeat("a.", 31) + "b" // of 63 characters
-	nodes := []string{"n1", "ip-10-0-0-1.ec2.internal", long, long + "c", strings.Repeat("x.", 126) + "y", strings.Repeat("x.", 126) + "z"}
+	nodes := []string{"n1", "ip-10-0-0-1.ec2.internal", long, long + "c", strings.Repeat("x.", 126) + "y", strings.Repeat("x.", 126) + "z", "not a node's name"}
 	for _, node := range nodes {
 		if problems := validation.IsValidLabelValue(NodeLabelValue(node)); len(problems) > 0 {
 			t.Errorf("%s: %v", node, problems)
 		}
-		if value := NodeLabelValue(node); (value == node) != (len(node) <= longestLabel) {
+		if value := NodeLabelValue(node); (value == node) != (len(validation.IsValidLabelValue(node)) == 0) {
 			t.Errorf("%s has the label %s", node, value)
 		}
 		selector, err := k8slabels.Parse(NodeSelector(NodeLabel, node))

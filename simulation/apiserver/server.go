@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Request is one request as a reaction sees it.
@@ -41,7 +42,7 @@ func (r Request) collection() string { return r.Group + "/" + r.Resource }
 
 // server is an API server in memory: real HTTP and JSON, resourceVersions,
 // optimistic locking, finalizers, the status subresource, watches. It knows no
-// admission, no validation and no defaults.
+// admission and no defaults, and validates sizes and the values of labels alone.
 type server struct {
 	test    context.Context // ends with the test
 	mu      sync.Mutex
@@ -221,9 +222,10 @@ func (s *server) currentVersion() uint64 {
 	return s.version
 }
 
+// find returns the object of a request. A kind without a status has no such subresource.
 func (s *server) find(q Request) (object, error) {
 	found, ok := s.stored[q.collection()][q.Namespace+"/"+q.Name]
-	if !ok {
+	if !ok || q.Subresource == "status" && !hasStatus(q.Resource) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name)
 	}
 	return found, nil
@@ -272,7 +274,7 @@ func (s *server) create(q Request) (object, error) {
 		o.meta()["uid"] = fmt.Sprintf("uid-%s-%d", q.Name, s.version)
 	}
 	o.meta()["creationTimestamp"] = now()
-	if err := tooLarge(o); err != nil {
+	if err := validate(q, o); err != nil {
 		return nil, err
 	}
 	s.store(q, o, "ADDED")
@@ -339,14 +341,14 @@ func (s *server) change(q Request, old, o object) (object, error) {
 		s.remove(q, o)
 		return o, nil
 	}
-	if err := tooLarge(o); err != nil {
+	if err := validate(q, o); err != nil {
 		return nil, err
 	}
 	s.store(q, o, "MODIFIED")
 	return o, nil
 }
 
-// hasStatus reports whether an ordinary write of a kind leaves the status unchanged.
+// hasStatus reports whether a kind has a status, which an ordinary write leaves unchanged.
 func hasStatus(resource string) bool {
 	return slices.Contains([]string{
 		"persistentvolumes", "persistentvolumeclaims", "volumeattachments", "nodes", "pods",
@@ -385,8 +387,15 @@ func (s *server) delete(q Request) (any, error) {
 // largest is how many bytes etcd takes of one object (--max-request-bytes).
 const largest = 1536 << 10
 
-// tooLarge is the API server's answer to an object that etcd does not take.
-func tooLarge(o object) error {
+// validate is the API server's answer to an object with an invalid label, and to one that
+// etcd does not take.
+func validate(q Request, o object) error {
+	for key, value := range o.labels() {
+		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+			return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, q.Verb,
+				schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Sprintf("metadata.labels[%s]: %v", key, problems), 0, false)
+		}
+	}
 	if text, err := json.Marshal(o); err != nil || len(text) <= largest {
 		return err
 	}

@@ -40,7 +40,8 @@ const (
 	// claim with immediate binding is given to another node. Replacing the driver's pod
 	// takes seconds.
 	defaultLostAfter = 2 * time.Minute
-	// gather is how long claims that wait for room are gathered after a change of capacity.
+	// gather is how long claims and volumes that wait are gathered after a change of capacity
+	// or nodes.
 	gather = time.Second
 )
 
@@ -95,7 +96,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	c.contents, c.groups = snapshotContents(env), groupContents(env)
 	c.claims.Use(cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByVolumeName(), c.waitingClaims())
-	c.volumes.Use(cluster.VolumeByHandle(), volumesByLabel(), volumesByClaim())
+	c.volumes.Use(cluster.VolumeByHandle(), c.volumesByLabel(), volumesByClaim())
 	c.listen()
 	return c
 }

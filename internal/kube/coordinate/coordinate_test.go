@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +67,34 @@ func TestLabels_ofAVolumeWhoseNodeStartsLater(t *testing.T) {
 	label(w, w.Core.CoreV1().PersistentVolumes().Get, "pv-a", claim.NodeLabel, "n3")
 }
 
+// TestLabels_keepALabelOfTheSameTime: a user labels a volume that had no label when it was
+// read.
+func TestLabels_keepALabelOfTheSameTime(t *testing.T) {
+	w := newWorld(t, twoNodes(newVolume("a", at(hostKey, "n1")))...)
+	var once sync.Once
+	w.React("patch", "persistentvolumes", func(apiserver.Request) error {
+		once.Do(func() {
+			w.Put(newVolume("a", at(hostKey, "n1"), func(pv *corev1.PersistentVolume) { pv.Labels = map[string]string{"team": "a"} }))
+		})
+		return nil
+	})
+	w.run()
+	label(w, w.Core.CoreV1().PersistentVolumes().Get, "pv-a", claim.NodeLabel, "n1")
+	label(w, w.Core.CoreV1().PersistentVolumes().Get, "pv-a", "team", "a")
+}
+
+// TestLabels_nodesQueueVolumesOfTheDriverAlone: in a cluster with many volumes of other
+// drivers, each change of a node would queue all of them.
+func TestLabels_nodesQueueVolumesOfTheDriverAlone(t *testing.T) {
+	w := newWorld(t, twoNodes(newVolume("a", at(hostKey, "gone")), newVolume("b", ofDriver("other")))...)
+	env := w.NewEnv()
+	c := New(env, Options{})
+	w.Run(env, c)
+	if found := c.volumes.By(c.volumesByLabel(), wakeKey); len(found) != 1 || found[0].Name != "pv-a" {
+		t.Errorf("%d volumes are queued", len(found))
+	}
+}
+
 func TestLabels_ofClaims(t *testing.T) {
 	long := strings.Repeat("long-name.", 9) + "example"
 	for name, row := range map[string]struct {
@@ -76,6 +105,7 @@ func TestLabels_ofClaims(t *testing.T) {
 		"selected, a long name":             {append(machine(long), newClaim("a", onNode(long))), claim.NodeLabelValue(long)},
 		"bound":                             {[]runtime.Object{newClaim("a", bound), newVolume("a", at(hostKey, "n2"))}, "n2"},
 		"bound elsewhere than selected":     {[]runtime.Object{newClaim("a", onNode("n1"), bound), newVolume("a", at(hostKey, "n2"))}, "n2"},
+		"bound to another driver's volume":  {[]runtime.Object{newClaim("a", onNode("n1"), bound), newVolume("a", at(hostKey, "n2"), ofDriver("other"))}, "-"},
 		"bound to a volume without a node":  {[]runtime.Object{newClaim("a", bound), newVolume("a")}, claim.AnyNode},
 		"static":                            {[]runtime.Object{newClaim("a", bound, another), newVolume("a", at(hostKey, "n2"))}, "n2"},
 		"of another driver":                 {[]runtime.Object{newClaim("a", onNode("n1"), another)}, "-"},
@@ -92,6 +122,10 @@ func TestLabels_ofClaims(t *testing.T) {
 			label(w, get, "a", claim.NodeLabel, row.want)
 		})
 	}
+}
+
+func ofDriver(name string) func(*corev1.PersistentVolume) {
+	return func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = name }
 }
 
 func another(pvc *corev1.PersistentVolumeClaim) {
@@ -208,6 +242,7 @@ func TestSelection_endsWithItsNode(t *testing.T) {
 	}{
 		"late binding, the node does not exist":        {"late", "gone", ""},
 		"immediate binding, the node does not exist":   {"fast", "gone", "n1"},
+		"late binding, not a node's name":              {"late", "not/a node's name", ""},
 		"late binding, the node is down":               {"late", "down", "down"},
 		"immediate binding, the node is down":          {"fast", "down", "n1"},
 		"immediate binding, without the driver":        {"fast", "bare", "n1"},

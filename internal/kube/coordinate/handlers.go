@@ -59,6 +59,7 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 		c.sourceQueue.Add(source)
 	}
 	if now.Spec.VolumeName != "" && (old == nil || old.Spec.VolumeName == "") {
+		c.placements.forget(now.UID)
 		c.events.forget(now.UID)
 		c.release(now)
 	}
@@ -106,7 +107,7 @@ func (c *Controller) volumeChanged(old, now *corev1.PersistentVolume) {
 	if now == nil {
 		changed = old
 	}
-	if changed.Spec.CSI == nil || changed.Spec.CSI.Driver != c.env.Driver {
+	if !c.made(changed) {
 		return
 	}
 	if now != nil {
@@ -127,11 +128,10 @@ func (c *Controller) nodeChanged(name string) {
 	for _, key := range c.placements.on(name) {
 		c.claimQueue.Add(key)
 	}
-	for _, value := range []string{unlabelled, claim.NodeLabelValue(name)} {
-		for _, pv := range c.volumes.By(volumesByLabel(), value) {
-			c.volumeQueue.Add(pv.Name)
-		}
+	for _, pv := range c.volumes.By(c.volumesByLabel(), claim.NodeLabelValue(name)) {
+		c.volumeQueue.Add(pv.Name)
 	}
+	c.volumeQueue.AddAfter(wakeKey, gather)
 	c.claimQueue.AddAfter(wakeKey, gather)
 }
 
@@ -162,15 +162,15 @@ func (c *Controller) volumeOf(pvc *corev1.PersistentVolumeClaim) *corev1.Persist
 		return nil
 	}
 	pv, found := c.volumes.Get(pvc.Spec.VolumeName)
-	if !found || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != c.env.Driver {
+	if !found || !c.made(pv) {
 		return nil
 	}
 	return pv
 }
 
-// wakeKey is the queue's key that stands for all claims without a node. No claim has it:
-// its keys have a slash.
-const wakeKey = "waiting"
+// wakeKey is the key of the queues that stands for all claims, or all volumes, without a
+// node. No object has it as its key, and no label as its value.
+const wakeKey = "/"
 
 // waitingClaims finds the pending claims without a selected node.
 func (c *Controller) waitingClaims() cluster.Index[*corev1.PersistentVolumeClaim] {

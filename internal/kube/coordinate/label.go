@@ -12,18 +12,24 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// unlabelled is the value of volumesByLabel for an object without the label. No value of
-// a label has a slash.
-const unlabelled = "/"
-
-// volumesByLabel finds PersistentVolumes by the value of claim.NodeLabel.
-func volumesByLabel() cluster.Index[*corev1.PersistentVolume] {
+// volumesByLabel finds the driver's PersistentVolumes by the value of claim.NodeLabel, or by
+// wakeKey without the label.
+func (c *Controller) volumesByLabel() cluster.Index[*corev1.PersistentVolume] {
 	return cluster.Index[*corev1.PersistentVolume]{Name: "nodeLabel", Values: func(pv *corev1.PersistentVolume) []string {
-		if value, found := pv.Labels[claim.NodeLabel]; found {
-			return []string{value}
+		value, found := pv.Labels[claim.NodeLabel]
+		switch {
+		case !c.made(pv):
+			return nil
+		case !found:
+			return []string{wakeKey}
 		}
-		return []string{unlabelled}
+		return []string{value}
 	}}
+}
+
+// made reports whether a PersistentVolume is of the driver.
+func (c *Controller) made(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.env.Driver
 }
 
 // volumesByClaim finds PersistentVolumes by the UID of their claim.
@@ -44,10 +50,17 @@ func labelOp(object metav1.Object, key, value string) cluster.Op {
 	return cluster.Add(value, "metadata", "labels", key)
 }
 
-// syncVolume labels a PersistentVolume of the driver with its node.
+// syncVolume labels a PersistentVolume of the driver with its node. The key wakeKey queues
+// those without a label.
 func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration, error) {
+	if name == wakeKey {
+		for _, pv := range c.volumes.By(c.volumesByLabel(), wakeKey) {
+			c.volumeQueue.Add(pv.Name)
+		}
+		return 0, nil
+	}
 	pv, found := c.volumes.Get(name)
-	if !found || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != c.env.Driver {
+	if !found || !c.made(pv) {
 		return 0, nil
 	}
 	value, known := c.labelOfVolume(pv)
@@ -57,7 +70,10 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 	if err := c.hit("label/volume"); err != nil {
 		return 0, err
 	}
-	_, err := c.volumes.Patch(ctx, c.env.Core.CoreV1().PersistentVolumes(), pv, labelOp(pv, claim.NodeLabel, value))
+	// A merge keeps the labels that other clients write at the same time.
+	_, err := c.volumes.Merge(ctx, c.env.Core.CoreV1().PersistentVolumes(), pv, map[string]any{
+		"metadata": map[string]any{"labels": map[string]string{claim.NodeLabel: value}},
+	})
 	return ended(err, "label PersistentVolume %q with its node", name)
 }
 
@@ -90,8 +106,9 @@ func (c *Controller) labelOfVolume(pv *corev1.PersistentVolume) (value string, k
 	return claim.AnyNode, true
 }
 
-// labelOfClaim returns the value of claim.NodeLabel for a claim: that of its volume, or
-// the selected node. known is false for a claim without both.
+// labelOfClaim returns the value of claim.NodeLabel for a claim: that of its volume, or,
+// until it is bound, the selected node. known is false for a claim without both, and for one
+// that is bound to a volume of another driver, which labels it.
 func (c *Controller) labelOfClaim(pvc *corev1.PersistentVolumeClaim) (value string, known bool) {
 	if pv := c.volumeOf(pvc); pv != nil {
 		if value, labelled := pv.Labels[claim.NodeLabel]; labelled {
@@ -100,7 +117,7 @@ func (c *Controller) labelOfClaim(pvc *corev1.PersistentVolumeClaim) (value stri
 		return c.labelOfVolume(pv)
 	}
 	node := claim.SelectedNode(pvc)
-	return claim.NodeLabelValue(node), node != "" && claim.Provisioner(pvc) == c.env.Driver
+	return claim.NodeLabelValue(node), node != "" && pvc.Spec.VolumeName == "" && claim.Provisioner(pvc) == c.env.Driver
 }
 
 // labelClaim labels a claim with its node. done reports that it has the label.

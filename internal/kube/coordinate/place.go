@@ -10,6 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -159,7 +160,7 @@ func (c *Controller) checkSelected(
 	}
 	if !c.nodes.exists(name) {
 		_, err := c.env.Core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) || len(validation.IsDNS1123Subdomain(name)) > 0 {
 			return c.removeNode(ctx, pvc, name, "does not exist")
 		}
 		if err != nil {

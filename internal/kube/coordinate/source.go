@@ -145,7 +145,7 @@ func (c *Controller) releaseClaim(ctx context.Context, key string) (time.Duratio
 	}
 	pv, exists := c.volumes.Get(source.Spec.VolumeName)
 	switch {
-	case exists && (pv.Spec.CSI == nil || pv.Spec.CSI.Driver != c.env.Driver):
+	case exists && !c.made(pv):
 		return 0, nil
 	case exists && c.nodes.anyExists(pv.Spec.NodeAffinity):
 		return 0, nil // its process does it
