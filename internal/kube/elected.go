@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -67,9 +68,11 @@ type electable struct {
 	elected *atomic.Bool // set while it coordinates
 }
 
-// run contends for the lease until ctx ends. The loss of the lease ends the coordination
+// run contends for the lease until ctx ends. The lease is not that of a central process, which
+// may attach the volumes of the same driver. The loss of the lease ends the coordination
 // only: the process may also have a node's driver.
 func (e electable) run(ctx context.Context) error {
+	e.lease.Name = cmp.Or(e.lease.Name, lease.NodesName(e.env.Driver))
 	for {
 		err := e.term(ctx)
 		if ctx.Err() != nil {

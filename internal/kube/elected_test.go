@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/rights"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -72,7 +73,7 @@ func selectedOn(pvc *corev1.PersistentVolumeClaim, node string) *corev1.Persiste
 func elected(t *testing.T, c *apiserver.Cluster) (node string) {
 	t.Helper()
 	eventually(t, func() error {
-		held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(c.Context(), lease.Name(driverName), metav1.GetOptions{})
+		held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(c.Context(), lease.NodesName(driverName), metav1.GetOptions{})
 		if err == nil && (held.Spec.HolderIdentity == nil || *held.Spec.HolderIdentity == "") {
 			err = fmt.Errorf("the lease has no holder")
 		}
@@ -163,14 +164,14 @@ func TestNodeObjects_theElectedProcessEnds(t *testing.T) {
 func TestNodeObjects_theLossOfTheLeaseKeepsTheNode(t *testing.T) {
 	c := apiserver.New(t, nodeLocal(), append(machines("n1"), newClass())...)
 	p := startNode(t, c, "n1")
-	eventually(t, func() error { return heldBy(c, "n1") })
+	eventually(t, func() error { return heldBy(c, lease.NodesName(driverName), "n1") })
 	eventually(t, func() error {
 		if !p.elected.Load() {
 			return fmt.Errorf("the process does not coordinate")
 		}
 		return nil
 	})
-	held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(t.Context(), lease.Name(driverName), metav1.GetOptions{})
+	held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(t.Context(), lease.NodesName(driverName), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestNodeObjects_theLossOfTheLeaseKeepsTheNode(t *testing.T) {
 		if !p.elected.Load() {
 			return fmt.Errorf("the process does not coordinate again")
 		}
-		return heldBy(c, "n1")
+		return heldBy(c, lease.NodesName(driverName), "n1")
 	})
 	c.Add(newClaim("a"))
 	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
@@ -267,4 +268,15 @@ func TestNodeObjects_aVolumeIsKeptForAnObjectWithoutALabel(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestNodeObjects_nextToACentralAttacher: a node's process is elected although a central
+// process, which attaches the driver's volumes, holds its own lease.
+func TestNodeObjects_nextToACentralAttacher(t *testing.T) {
+	c := apiserver.New(t, nodeLocal(), append(machines("n1"), newClass())...)
+	start(t, options(c, func(o *Options) { o.Elect, o.Wanted = true, []Role{rights.Attach} }))
+	eventually(t, func() error { return heldBy(c, lease.Name(driverName), "me") })
+	startNode(t, c, "n1")
+	c.Add(newClaim("a"))
+	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
 }

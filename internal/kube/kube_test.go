@@ -266,7 +266,7 @@ func TestRun_aStandbyHasFilledCachesAndTakesOver(t *testing.T) {
 		return options(c, func(o *Options) { o.Elect, o.Lease.Identity, o.Lease.State = true, identity, &lease.State{} })
 	}
 	first := start(t, elect("first"))
-	eventually(t, func() error { return heldBy(c, "first") })
+	eventually(t, func() error { return heldBy(c, lease.Name(driverName), "first") })
 	second := start(t, elect("second"))
 	second.ready()
 	c.Add(newClaim("a"))
@@ -277,7 +277,7 @@ func TestRun_aStandbyHasFilledCachesAndTakesOver(t *testing.T) {
 	}
 	c.Add(newClaim("b"))
 	eventually(t, func() error { _, err := volumeOf(c, "b"); return err })
-	if err := heldBy(c, "second"); err != nil {
+	if err := heldBy(c, lease.Name(driverName), "second"); err != nil {
 		t.Error(err)
 	}
 	if made := driver.Count("CreateVolume"); made != 2 {
@@ -293,7 +293,7 @@ func TestRun_aStandbyQueuesNothing(t *testing.T) {
 		return options(c, func(o *Options) { o.Elect, o.Lease.Identity = true, identity })
 	}
 	start(t, elect("first"))
-	eventually(t, func() error { return heldBy(c, "first") })
+	eventually(t, func() error { return heldBy(c, lease.Name(driverName), "first") })
 	o := elect("second")
 	second := start(t, o)
 	second.ready()
@@ -323,8 +323,8 @@ func TestRun_aStandbyQueuesNothing(t *testing.T) {
 	}
 }
 
-func heldBy(c *apiserver.Cluster, identity string) error {
-	held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(c.Context(), lease.Name(driverName), metav1.GetOptions{})
+func heldBy(c *apiserver.Cluster, name, identity string) error {
+	held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(c.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func heldBy(c *apiserver.Cluster, identity string) error {
 func TestRun_endsWhenAnotherHoldsTheLease(t *testing.T) {
 	c := apiserver.New(t, csidriver.New(driverName))
 	p := start(t, options(c, func(o *Options) { o.Elect = true }))
-	eventually(t, func() error { return heldBy(c, "me") })
+	eventually(t, func() error { return heldBy(c, lease.Name(driverName), "me") })
 	thief, long, now := "thief", int32(60), metav1.NowMicro()
 	c.Put(&coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: apiserver.Namespace, Name: lease.Name(driverName)},
@@ -354,7 +354,7 @@ func TestRun_endsWhenTheLeaseCannotBeRenewed(t *testing.T) {
 		o.Elect = true
 		o.Lease.Duration, o.Lease.RenewDeadline = 2*time.Second, time.Second
 	}))
-	eventually(t, func() error { return heldBy(c, "me") })
+	eventually(t, func() error { return heldBy(c, lease.Name(driverName), "me") })
 	c.React("*", "leases", func(apiserver.Request) error { return apierrors.NewServiceUnavailable("down") })
 	if err := p.end(); !errors.Is(err, lease.ErrLost) {
 		t.Errorf("ended with %v", err)

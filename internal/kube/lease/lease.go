@@ -78,6 +78,10 @@ func Identity(pod, uid string) string { return pod + "_" + cmp.Or(uid, string(uu
 // Name returns the name of the Lease of all controllers of a driver.
 func Name(driver string) string { return strings.ToLower("holdfast-" + claim.Sanitise(driver)) }
 
+// NodesName returns the name of the Lease of the process that coordinates the processes of a
+// driver's nodes.
+func NodesName(driver string) string { return Name(driver) + "-nodes" }
+
 // UpstreamNames returns the Leases of the sidecars that Holdfast replaces, in the
 // order in which Run acquires them.
 func UpstreamNames(driver string) []string {
