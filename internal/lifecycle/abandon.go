@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
 // NamesNode reports whether the values of a topology key are of single nodes, such as
@@ -28,6 +30,11 @@ func OnlyOn(pv *corev1.PersistentVolume, node string) bool {
 			return NamesNode(e.Key) && e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 && e.Values[0] == node
 		})
 	})
+}
+
+// TermOn reports whether a topology is that of one node, which it names.
+func TermOn(term claim.Term, node string) bool {
+	return slices.ContainsFunc(term, func(s claim.Segment) bool { return NamesNode(s.Key) && s.Value == node })
 }
 
 // Abandon decides about a PersistentVolume whose node was lost for good. remove reports

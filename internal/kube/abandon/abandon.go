@@ -3,8 +3,8 @@
 // volumes and snapshots, so that their objects would wait for ever.
 //
 // It ends only what the users have deleted, and what blocks claims: released
-// PersistentVolumes with the policy Delete, snapshot contents that are being deleted, the
-// selection of the node for claims without a volume, and the node's intents. It reports
+// PersistentVolumes with the policy Delete, snapshot contents and cloned claims that are
+// being deleted, the selection of the node for claims without a volume, and the node's intents. It reports
 // everything else, and what it waits for.
 package abandon
 
@@ -50,6 +50,7 @@ type run struct {
 	Options
 	node    string
 	handles []string // of the node's volumes
+	names   []string // of their PersistentVolumes
 	entries []Entry
 }
 
@@ -163,7 +164,7 @@ func (r *run) volumes(ctx context.Context) error {
 		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != r.Driver || !lifecycle.OnlyOn(pv, r.node) {
 			continue
 		}
-		r.handles = append(r.handles, pv.Spec.CSI.VolumeHandle)
+		r.handles, r.names = append(r.handles, pv.Spec.CSI.VolumeHandle), append(r.names, pv.Name)
 		remove, end, why := lifecycle.Abandon(pv)
 		if !r.DryRun {
 			if err := r.endVolume(ctx, pv, remove, end); err != nil {
@@ -219,15 +220,20 @@ func endContent[T api.Object](
 	return nil
 }
 
-// has reports whether a content is of the node: by its label, or else by its volumes.
-func (r *run) has(driver string, labels map[string]string, handles ...string) bool {
+// has reports whether a content is of the node: by its label, or else by its topology or its
+// volumes. A snapshot that other nodes can have is of none.
+func (r *run) has(driver string, content metav1.Object, handles ...string) bool {
 	if driver != r.Driver {
 		return false
 	}
-	if node := labels[claim.ManagedByLabel]; node != claim.AnyNode {
+	usable, err := claim.SnapshotTerms(content.GetAnnotations())
+	if err == nil && slices.ContainsFunc(usable, func(t claim.Term) bool { return !lifecycle.TermOn(t, r.node) }) {
+		return false
+	}
+	if node := content.GetLabels()[claim.ManagedByLabel]; node != claim.AnyNode {
 		return node == claim.NodeLabelValue(r.node)
 	}
-	return slices.ContainsFunc(handles, func(handle string) bool { return slices.Contains(r.handles, handle) })
+	return len(usable) > 0 || slices.ContainsFunc(handles, func(handle string) bool { return slices.Contains(r.handles, handle) })
 }
 
 func (r *run) claims(ctx context.Context) error {
@@ -239,7 +245,7 @@ func (r *run) claims(ctx context.Context) error {
 	}
 	for i := range all {
 		pvc := &all[i]
-		ops := r.unselect(pvc)
+		ops := append(r.unselect(pvc), r.release(pvc)...)
 		if ops == nil {
 			continue
 		}
@@ -256,16 +262,24 @@ func (r *run) claims(ctx context.Context) error {
 // unselect returns the operations that remove the selection of the node from a claim of
 // the driver without a volume, so that the scheduler selects another one.
 func (r *run) unselect(pvc *corev1.PersistentVolumeClaim) (ops []cluster.Op) {
-	of := func(key string) bool { return pvc.Annotations[key] == r.Driver }
-	if pvc.Spec.VolumeName != "" || !of("volume.kubernetes.io/storage-provisioner") && !of("volume.beta.kubernetes.io/storage-provisioner") {
+	if pvc.Spec.VolumeName != "" || claim.Provisioner(pvc) != r.Driver {
 		return nil
 	}
-	for _, key := range []string{"volume.kubernetes.io/selected-node", "volume.alpha.kubernetes.io/selected-node"} {
+	for _, key := range []string{claim.SelectedNodeAnnotation, claim.AlphaSelectedNodeAnnotation} {
 		if pvc.Annotations[key] == r.node {
 			ops = append(ops, cluster.Remove("metadata", "annotations", key))
 		}
 	}
 	return ops
+}
+
+// release returns the operations that let a claim of a lost volume be deleted, which was
+// being cloned when the node was lost.
+func (r *run) release(pvc *corev1.PersistentVolumeClaim) []cluster.Op {
+	if pvc.DeletionTimestamp == nil || !slices.Contains(r.names, pvc.Spec.VolumeName) {
+		return nil
+	}
+	return cluster.RemoveFinalizers(pvc, lifecycle.CloneFinalizer)
 }
 
 // intents removes the intents of the node: the volumes that they are about are lost with

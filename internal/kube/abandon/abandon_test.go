@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/abandon"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -254,6 +256,57 @@ func TestNode_withALongName(t *testing.T) {
 	done, err = abandon.Node(t.Context(), long, options)
 	if want := []string{"VolumeSnapshotContent long true "}; err != nil || !slices.Equal(describe(done), want) {
 		t.Errorf("%q, %v", describe(done), err)
+	}
+}
+
+// TestNode_asksTheTopologyOfSnapshots: the PersistentVolume of one is gone, and another one can
+// be restored elsewhere.
+func TestNode_asksTheTopologyOfSnapshots(t *testing.T) {
+	at := func(content *snapshotv1.VolumeSnapshotContent, key, value string) *snapshotv1.VolumeSnapshotContent {
+		affinity, err := claim.SnapshotAffinity([]*csi.Topology{{Segments: map[string]string{key: value}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		content.Annotations = map[string]string{claim.NodeAffinityAnnotation: affinity}
+		return content
+	}
+	c := apiserver.New(t, csidriver.New(driverName), newVolume("v", "n1", corev1.VolumeBound),
+		at(newContent("here", "", "h-gone", true), "topology.example/node", "n1"),
+		at(newContent("there", "", "h-v", true), "topology.example/node", "n2"),
+		at(newContent("zonal", "n1", "h-v", true), "zone", "a"))
+	done, err := abandon.Node(t.Context(), "n1", abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done = slices.DeleteFunc(done, func(e abandon.Entry) bool { return e.Kind != "VolumeSnapshotContent" })
+	if got := describe(done); !slices.Equal(got, []string{"VolumeSnapshotContent here true "}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestNode_releasesAClaimThatWasBeingCloned, so that the user can delete it.
+func TestNode_releasesAClaimThatWasBeingCloned(t *testing.T) {
+	cloned := func(name string) *corev1.PersistentVolumeClaim {
+		pvc := newClaim(name, "n1")
+		pvc.Spec.VolumeName, pvc.Finalizers = name, []string{lifecycle.CloneFinalizer}
+		return pvc
+	}
+	c := lost(t, cloned("bound"), cloned("retained"), cloned("alive"))
+	c.Delete(cloned("bound"))
+	c.Delete(cloned("alive"))
+	if _, err := abandon.Node(t.Context(), "n1", abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName}); err != nil {
+		t.Fatal(err)
+	}
+	claims, err := c.Core.CoreV1().PersistentVolumeClaims("ns").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for _, pvc := range claims.Items {
+		kept = append(kept, fmt.Sprintf("%s %d", pvc.Name, len(pvc.Finalizers)))
+	}
+	if want := []string{"alive 1", "other 0", "pending 0", "retained 1"}; !slices.Equal(kept, want) {
+		t.Errorf("%q remain, want %q", kept, want)
 	}
 }
 

@@ -24,7 +24,7 @@ func (r *run) contents(ctx context.Context) error {
 		if handle := content.Spec.Source.VolumeHandle; handle != nil {
 			handles = append(handles, *handle)
 		}
-		if !r.has(content.Spec.Driver, content.Labels, handles...) {
+		if !r.has(content.Spec.Driver, content, handles...) {
 			continue
 		}
 		err := endContent(ctx, r, client, kind, "VolumeSnapshot", content, claim.VolumeSnapshotKeys().Finalizer, content.Spec.VolumeSnapshotRef)
@@ -45,7 +45,7 @@ func (r *run) groups(ctx context.Context) error {
 	}
 	for i := range all {
 		content := &all[i]
-		if !r.has(content.Spec.Driver, content.Labels, content.Spec.Source.VolumeHandles...) {
+		if !r.has(content.Spec.Driver, content, content.Spec.Source.VolumeHandles...) {
 			continue
 		}
 		err := endContent(ctx, r, client, kind, "VolumeGroupSnapshot", content, claim.GroupSnapshotKeys().Finalizer, content.Spec.VolumeGroupSnapshotRef)

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
@@ -15,12 +16,8 @@ import (
 // CreateVolume, whose error would name the reason, is never called. So this
 // controller writes the event.
 
-const (
-	// reasonRefused is the reason of the event about a failed CreateVolume.
-	reasonRefused = "ProvisioningFailed"
-	// selectedNode is the annotation of claims that the scheduler has assigned to a node.
-	selectedNode = "volume.kubernetes.io/selected-node"
-)
+// reasonRefused is the reason of the event about a failed CreateVolume.
+const reasonRefused = "ProvisioningFailed"
 
 // recordRefusal records which classes the driver rejects and writes an event on
 // each pending claim of such a class.
@@ -65,7 +62,7 @@ func (c *Controller) Refused(class string) (why string, refused bool) {
 
 func (c *Controller) warnIfRefused(pvc *corev1.PersistentVolumeClaim) {
 	if pvc.Spec.StorageClassName == nil || pvc.Spec.VolumeName != "" ||
-		pvc.DeletionTimestamp != nil || pvc.Annotations[selectedNode] != "" {
+		pvc.DeletionTimestamp != nil || claim.SelectedNode(pvc) != "" {
 		return
 	}
 	class := *pvc.Spec.StorageClassName

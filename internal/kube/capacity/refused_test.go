@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
@@ -31,7 +32,7 @@ func TestCapacity_warnsPendingClaimsOfAClassThatTheDriverRejects(t *testing.T) {
 	}
 	c := world(t, driver)
 	placed := waiting("placed", "odd")
-	placed.Annotations = map[string]string{selectedNode: "n1"}
+	placed.Annotations = map[string]string{claim.SelectedNodeAnnotation: "n1"}
 	c.Add(class("odd", "colour", "blue"), class("other"), waiting("earlier", "odd"), placed, waiting("unconcerned", "unknown"))
 	begin(c, Options{})
 	warned := func(name string) error {
