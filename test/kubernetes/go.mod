@@ -8,6 +8,7 @@ require (
 	github.com/kubernetes-csi/external-snapshotter/v8 v8.7.0 // indirect
 	go.etcd.io/etcd/server/v3 v3.7.0
 	k8s.io/kubernetes v1.37.1
+	sigs.k8s.io/gateway-api v1.5.1
 )
 
 require k8s.io/kubectl v0.37.1

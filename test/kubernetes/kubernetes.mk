@@ -13,7 +13,7 @@ kubernetes_programs := etcd kube-apiserver kube-controller-manager kube-schedule
 # The nested module is built without the tag that keeps the main binary small.
 kubernetes_go := cd test/kubernetes && GOFLAGS=-trimpath $(GO)
 kubernetes_version = $$($(GO) list -C test/kubernetes -m -f '{{.Version}}' k8s.io/kubernetes)
-crds_dir = $$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' github.com/kubernetes-csi/external-snapshotter/client/v8)/config/crd
+crds_of = $$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' $(1))/config/crd
 
 .PHONY: kubernetes-binaries kubernetes-packages kubernetes-images
 kubernetes-binaries: kubernetes-packages $(KUBERNETES_BIN)/kube $(KUBERNETES_BIN)/snapshot-controller \
@@ -39,10 +39,14 @@ $(KUBERNETES_BIN)/snapshot-controller: $(kubernetes_module)
 $(KUBERNETES_BIN)/cluster: $(kubernetes_module) $(kubernetes_sources)
 	$(kubernetes_go) build -trimpath -o $@ ./cmd/cluster
 
-# The definitions of snapshots and group snapshots, from the client's module.
+# The definitions of snapshots and group snapshots, and of ReferenceGrants, from the
+# modules of their clients.
+snapshots_module := github.com/kubernetes-csi/external-snapshotter/client/v8
+gateway_module := sigs.k8s.io/gateway-api
 $(KUBERNETES_BIN)/crds: $(kubernetes_module)
-	$(GO) -C test/kubernetes mod download github.com/kubernetes-csi/external-snapshotter/client/v8
-	rm -rf $@ && mkdir -p $@ && install -m 644 $(crds_dir)/*.storage.k8s.io_*.yaml $@
+	$(GO) -C test/kubernetes mod download $(snapshots_module) $(gateway_module)
+	rm -rf $@ && mkdir -p $@ && install -m 644 $(call crds_of,$(snapshots_module))/*.storage.k8s.io_*.yaml \
+		$(call crds_of,$(gateway_module))/standard/gateway.networking.k8s.io_referencegrants.yaml $@
 
 $(KUBERNETES_BIN)/images.tar: $(kubernetes_module) $(wildcard test/kubernetes/images/*.go test/kubernetes/cmd/images/*.go) | kubernetes-packages
 	$(kubernetes_go) run ./cmd/images -o $@

@@ -22,7 +22,7 @@ func (c *Cluster) await(ctx context.Context) error {
 		}
 		images <- errors.Join(failed...)
 	}()
-	err := errors.Join(c.WaitAPI(ctx), c.applySnapshotKinds(ctx), c.WaitReady(ctx))
+	err := errors.Join(c.WaitAPI(ctx), c.applyKinds(ctx), c.WaitReady(ctx))
 	return errors.Join(err, <-images)
 }
 
@@ -98,8 +98,8 @@ func (c *Cluster) notReady(ctx context.Context, nodes []string) ([]string, error
 	return missing, nil
 }
 
-// applySnapshotKinds installs the six CRDs of snapshots and group snapshots.
-func (c *Cluster) applySnapshotKinds(ctx context.Context) error {
+// applyKinds installs the CRDs of snapshots, group snapshots and ReferenceGrants.
+func (c *Cluster) applyKinds(ctx context.Context) error {
 	_, err := c.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(c.record.Options.Binaries, "crds"))
 	return err
 }

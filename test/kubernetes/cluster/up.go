@@ -19,7 +19,7 @@ import (
 const startTimeout = 5 * time.Minute
 
 // Up starts a cluster and returns when its nodes are Ready, its images imported and the
-// snapshot CRDs installed. After an error it has removed everything but the logs.
+// CRDs installed. After an error it has removed everything but the logs.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.complete()
 	if err != nil {

@@ -27,6 +27,7 @@ var together = []test{
 	{"a volume with btrfs grows below a writer", false, grows("btrfs")},
 	{"a volume changes its attributes", false, changesItsAttributes},
 	{"a class that cannot be is refused", false, refusesWhatCannotBe},
+	{"a source of another namespace needs a grant", false, needsAGrantOfTheOtherNamespace},
 }
 
 // alone are the tests that would disturb others.

@@ -38,11 +38,22 @@ func (s *suite) enter(t *testing.T) *scene {
 	if len(name) > 50 {
 		name = strings.Trim(name[:50], "-")
 	}
+	return s.enterNamespace(t, name)
+}
+
+func (s *suite) enterNamespace(t *testing.T, name string) *scene {
+	t.Helper()
 	c := &scene{suite: s, T: t, namespace: name, timeout: timeout}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	must(t)(s.api.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))
 	t.Cleanup(c.leave)
 	return c
+}
+
+// neighbour creates another namespace of the test. It is deleted before the test's own.
+func (c *scene) neighbour(suffix string) *scene {
+	c.Helper()
+	return c.enterNamespace(c.T, c.namespace+"-"+suffix)
 }
 
 // must ends the test if a call that is not under test fails.

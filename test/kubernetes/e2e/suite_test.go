@@ -25,13 +25,13 @@ type suite struct {
 }
 
 // chartValues are the chart's values of all installations; tests may override them.
-var chartValues = []string{"log.level=info"}
+var chartValues = []string{"log.level=info", "controllers.crossNamespaceSources=true"}
 
 // start starts the cluster with the driver and removes it at the end of the test. The
 // test fails if anything of it is left.
 func start(t *testing.T) *suite {
 	t.Helper()
-	s := up(t, cluster.Options{Dir: "e2e"})
+	s := up(t, cluster.Options{Dir: "e2e", FeatureGates: map[string]bool{"CrossNamespaceVolumeDataSource": true}})
 	s.install(t, deployment.Options{Values: chartValues})
 	return s
 }
