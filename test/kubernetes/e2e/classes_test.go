@@ -24,7 +24,12 @@ func (c *scene) makeClass(name string, parameters map[string]string) {
 
 func (c *scene) makeClassOf(driver, name string, parameters map[string]string) {
 	c.Helper()
-	yes, mode := true, storagev1.VolumeBindingWaitForFirstConsumer
+	c.makeStorageClass(driver, name, storagev1.VolumeBindingWaitForFirstConsumer, parameters)
+}
+
+func (c *scene) makeStorageClass(driver, name string, mode storagev1.VolumeBindingMode, parameters map[string]string) {
+	c.Helper()
+	yes := true
 	made := &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: driver, Parameters: parameters,
 		AllowVolumeExpansion: &yes, VolumeBindingMode: &mode,

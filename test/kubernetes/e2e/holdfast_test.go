@@ -28,6 +28,7 @@ var together = []test{
 	{"a volume changes its attributes", false, changesItsAttributes},
 	{"a class that cannot be is refused", false, refusesWhatCannotBe},
 	{"a source of another namespace needs a grant", false, needsAGrantOfTheOtherNamespace},
+	{"a snapshot is restored where it is", false, isRestoredWhereTheSnapshotIs},
 }
 
 // alone are the tests that would disturb others.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -142,14 +141,7 @@ func (c *scene) simulate(dir string) (volumes func() int) {
 	socket := filepath.Join(dir, "csi.sock")
 	c.start(dir, "driver", filepath.Join(c.deployment.Options.Root, "bin/kubernetes/simulated"),
 		"-socket", socket, "-name", simulated, "-latency", "200ms")
-	immediate := storagev1.VolumeBindingImmediate
-	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}, Provisioner: simulated, VolumeBindingMode: &immediate}
-	must(c)(c.api.StorageV1().StorageClasses().Create(c.Context(), class, metav1.CreateOptions{}))
-	c.Cleanup(func() {
-		if err := c.api.StorageV1().StorageClasses().Delete(context.WithoutCancel(c.Context()), c.namespace, metav1.DeleteOptions{}); err != nil {
-			c.Error(err)
-		}
-	})
+	c.makeStorageClass(simulated, c.namespace, storagev1.VolumeBindingImmediate, nil)
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		c.Fatal(err)
