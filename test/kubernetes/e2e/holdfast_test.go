@@ -36,6 +36,7 @@ var alone = []test{
 	{"a writer outlives the kubelet", false, (*scene).outlivesTheKubelet},
 	{"a pod waits for its drained node", false, (*scene).waitsForItsDrainedNode},
 	{"a volume comes back with its node", false, (*scene).comesBackWithItsNode},
+	{"a lost node is abandoned", false, (*scene).abandonsALostNode},
 	{"the driver is upgraded below writers", false, (*scene).isUpgradedBelowWriters},
 	{"the driver dies while it controls", false, (*scene).diesWhileItControls},
 	{"the driver dies while it mounts", false, (*scene).diesWhileItMounts},
