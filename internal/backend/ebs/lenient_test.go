@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
 // Classes that were written for the AWS EBS CSI driver keep working: their values are
@@ -42,9 +43,46 @@ func TestLenient_classesOfTheReferenceDriver(t *testing.T) {
 		if v := s.is(first.ID); *v.IOPS != 400 || s.calls("ModifyVolume") != 0 {
 			s.Errorf("%d IOPS after %d modifications; want 400, which is the most, without one", *v.IOPS, s.calls("ModifyVolume"))
 		}
+		if !strings.Contains(log.String(), "100000 IOPS are read as 400") {
+			s.Errorf("the log lacks the IOPS of the modification:\n%s", log.String())
+		}
 		s.must(p.Modify(s.Context(), first.ID, map[string]string{"type": "gp3", "iops": "100"}, nil))
 		if v := s.is(first.ID); v.VolumeType != "gp3" || *v.IOPS != 3000 {
 			s.Errorf("the volume is %s with %d IOPS; want gp3 with 3000, which is the least", v.VolumeType, *v.IOPS)
+		}
+	})
+}
+
+// AWS raises the limits of volume types from time to time. A class that names the IOPS of
+// an existing volume does not lower them, and the volume can grow.
+func TestLenient_keepsIOPSAboveTheKnownLimit(t *testing.T) {
+	raised := usual()
+	raised.World.Zones = []world.Zone{{Name: testZone, ID: "usw2-az1", Limits: map[string]world.TypeLimits{
+		"io2": {MinSize: 4, MaxSize: 65536, MinIOPS: 100, MaxIOPS: 400000, IOPSPerGiB: 2000}}}}
+	staged(t, raised, func(s *stage) {
+		p := s.start(Options{Reading: params.Lenient})
+		size, iops, kind := int32(200), int32(300000), "io2"
+		made, err := s.emu.World().CreateVolume(&world.CreateVolumeRequest{
+			AvailabilityZone: testZone, Size: &size, VolumeType: kind, IOPS: &iops})
+		if err != nil {
+			s.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		for _, class := range []map[string]string{
+			{"iops": "300000"}, {"type": "io2", "iops": "300000"}, {"iopspergb": "1500"}, {"iops": "350000"},
+		} {
+			s.must(p.Modify(s.Context(), made.VolumeID, class, nil))
+			if v := s.is(made.VolumeID); *v.IOPS != 300000 || s.calls("ModifyVolume") != 0 {
+				s.Errorf("%v: %d IOPS after %d modifications; want those that the volume had", class, *v.IOPS, s.calls("ModifyVolume"))
+			}
+		}
+		now, err := p.Volume(s.Context(), made.VolumeID)
+		s.must(err)
+		s.must(p.Validate(now, backend.VolumeSpec{Size: now.Size, Capabilities: creation("").Capabilities,
+			Parameters: map[string]string{"type": "io2", "iops": "300000"}}))
+		s.must(s.expand(p, made.VolumeID, 201))
+		if v := s.is(made.VolumeID); v.Size != 201 || *v.IOPS != 300000 {
+			s.Errorf("the volume has %d GiB and %d IOPS; want 201 and 300000", v.Size, *v.IOPS)
 		}
 	})
 }

@@ -52,6 +52,9 @@ func (c *Controller) difference(have cloud.Volume, spec backend.VolumeSpec) (str
 		return "", err
 	}
 	want, has := shape.WithDefaults(), shapeOf(have)
+	if int64(has.IOPS) == desired.AskedIOPS(shape.Size) {
+		want.IOPS = has.IOPS // not lowered, because EC2 made it with these
+	}
 	differs := func(what string, have, want any) (string, error) {
 		return fmt.Sprintf("%s %v, the request has %v", what, have, want), nil
 	}

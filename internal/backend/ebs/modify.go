@@ -21,28 +21,31 @@ func (c *Controller) Modify(ctx context.Context, volume backend.Volume, mutable,
 		}
 		now = &v
 	}
-	desired, err := c.desiredOf(*now, mutable, metadata)
+	parsed, desired, err := c.desiredOf(*now, mutable, metadata)
 	if err != nil {
 		return err
 	}
-	_, err = c.changes.Apply(ctx, now, volume.ID, desired)
-	return err
+	after, err := c.changes.Apply(ctx, now, volume.ID, desired)
+	if err != nil {
+		return err
+	}
+	c.warn(volume.ID, parsed, after.Type, after.Size, after.IOPS)
+	return nil
 }
 
 // desiredOf reads the parameters of a modification with the parser for creations. If they
 // do not name the type, it is the volume's.
-func (c *Controller) desiredOf(v cloud.Volume, mutable, metadata map[string]string) (change.Desired, error) {
-	parsed, err := params.ParseVolume(map[string]string{"type": v.Type}, mutable, c.options.Reading)
+func (c *Controller) desiredOf(
+	v cloud.Volume, mutable, metadata map[string]string,
+) (parsed params.Volume, desired change.Desired, err error) {
+	parsed, err = params.ParseVolume(map[string]string{"type": v.Type}, mutable, c.options.Reading)
+	if err == nil {
+		err = tags.CheckRemoval(parsed.Untag)
+	}
 	if err != nil {
-		return change.Desired{}, err
+		return parsed, desired, err
 	}
-	for _, note := range parsed.Notes {
-		c.log.Warn("a VolumeAttributesClass has a value that --strict-parameters refuses", "volume", v.ID, "value", note)
-	}
-	if err := tags.CheckRemoval(parsed.Untag); err != nil {
-		return change.Desired{}, err
-	}
-	desired := change.Desired{IOPS: parsed.IOPS, IOPSPerGB: parsed.IOPSPerGB, Throughput: parsed.Throughput,
+	desired = change.Desired{IOPS: parsed.IOPS, IOPSPerGB: parsed.IOPSPerGB, Throughput: parsed.Throughput,
 		Untag: parsed.Untag, Lenient: parsed.Lenient}
 	if _, named := mutable["type"]; named {
 		desired.Type = parsed.Type
@@ -50,8 +53,6 @@ func (c *Controller) desiredOf(v cloud.Volume, mutable, metadata map[string]stri
 	if parsed.KeepRatioSet {
 		desired.KeepRatio = &parsed.KeepRatio
 	}
-	if desired.Tags, err = c.tags.Changed(parsed.Tags, metadata); err != nil {
-		return change.Desired{}, err
-	}
-	return desired, nil
+	desired.Tags, err = c.tags.Changed(parsed.Tags, metadata)
+	return parsed, desired, err
 }

@@ -35,7 +35,7 @@ func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, e
 	if err != nil {
 		return plan{}, err
 	}
-	c.warn(spec.Name, desired, shape)
+	c.warn(spec.Name, desired, shape.Type, shape.Size, shape.IOPS)
 	if len(desired.Untag) > 0 {
 		return plan{}, fmt.Errorf("%w: tagDeletion: a new volume has no tags to remove; leave it out",
 			backend.ErrInvalid)
@@ -76,12 +76,13 @@ func (c *Controller) read(spec backend.VolumeSpec) (params.Volume, volumetype.Sp
 	return desired, shape, err
 }
 
-// warn logs the values of a class that a lenient reading changed.
-func (c *Controller) warn(volume string, desired params.Volume, shape volumetype.Spec) {
+// warn logs the values of a class that a lenient reading changed, for a volume that has
+// these attributes now.
+func (c *Controller) warn(volume string, desired params.Volume, kind string, size, iops int32) {
 	notes := desired.Notes
-	if asked := desired.AskedIOPS(shape.Size); asked > int64(shape.IOPS) {
+	if asked := desired.AskedIOPS(size); asked > int64(iops) {
 		notes = append(notes, fmt.Sprintf("%d IOPS are read as %d, which a volume of type %s and %d GiB can have",
-			asked, shape.IOPS, shape.Type, shape.Size))
+			asked, iops, kind, size))
 	}
 	for _, note := range notes {
 		c.log.Warn("a class has a value that --strict-parameters refuses", "volume", volume, "value", note)

@@ -42,7 +42,7 @@ func (c *Controller) named(have cloud.Volume, belief backend.VolumeSpec) error {
 	switch {
 	case desired.Type != "" && desired.Type != have.Type:
 		return differs("type", have.Type, desired.Type)
-	case desired.IOPS != 0 && shape.IOPS != have.IOPS:
+	case desired.IOPS != 0 && desired.IOPS != have.IOPS && shape.IOPS != have.IOPS:
 		return differs("iops", have.IOPS, shape.IOPS)
 	case desired.Throughput != 0 && desired.Throughput != have.Throughput:
 		return differs("throughput", have.Throughput, desired.Throughput)

@@ -73,7 +73,11 @@ func newModel(seed uint64) *model {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, seed))
 	below := func(n int64) int64 { mu.Lock(); defer mu.Unlock(); return random.Int64N(n) }
-	e := newEC2(gp3("vol-1"))
+	volume := gp3("vol-1")
+	if seed%2 == 1 { // made under higher limits than those of package volumetype
+		volume.IOPS = 90000
+	}
+	e := newEC2(volume)
 	e.rest, e.optimizes = 0, 3*time.Second
 	e.lag = func() time.Duration {
 		if below(100) < 70 {

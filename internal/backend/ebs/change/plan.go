@@ -39,7 +39,7 @@ func planFor(v cloud.Volume, d Desired) (plan, error) {
 	if asked.Size <= before.Size {
 		asked.Size = 0 // the volume is large enough
 	}
-	iops, err := ratio(v, d, before.Changed(asked))
+	iops, err := ratio(v, d, before, before.Changed(asked))
 	if err != nil {
 		return plan{}, err
 	}
@@ -47,7 +47,7 @@ func planFor(v cloud.Volume, d Desired) (plan, error) {
 		asked.IOPS = iops
 	}
 	if d.Lenient {
-		asked.IOPS = bounded(before.Changed(asked), asked.IOPS)
+		asked.IOPS = bounded(before, before.Changed(asked), asked.IOPS)
 	}
 	p := plan{after: before.Changed(asked)}
 	if err := before.CheckChange(p.after); err != nil && p.after != before {
@@ -81,31 +81,31 @@ func difference(before, after, asked volumetype.Spec) cloud.ModifyInput {
 // ratio. A requested ratio must be possible. With a recorded ratio
 // (allowAutoIOPSIncreaseOnModify), the IOPS stay within the limits of the type and never
 // decrease, so that the ratio cannot make an expansion fail.
-func ratio(v cloud.Volume, d Desired, after volumetype.Spec) (int32, error) {
+func ratio(v cloud.Volume, d Desired, before, after volumetype.Spec) (int32, error) {
+	t, err := before.Limits(after.Type)
+	if err != nil {
+		return 0, err
+	}
 	if d.IOPSPerGB != 0 {
-		spec, err := params.Volume{Type: after.Type, IOPSPerGB: d.IOPSPerGB, Raise: true, Lenient: d.Lenient}.Spec(after.Size)
-		return spec.IOPS, err
+		return params.Volume{IOPSPerGB: d.IOPSPerGB, Raise: true, Lenient: d.Lenient}.Ratio(t, after.Size)
 	}
 	keep := v.Tags[tags.KeepRatio] == "true"
 	if d.KeepRatio != nil {
 		keep = *d.KeepRatio
 	}
 	perGB, err := strconv.ParseInt(v.Tags[tags.IOPSPerGB], 10, 32)
-	if err != nil || !keep || d.IOPS != 0 || perGB <= 0 || after.Size == v.Size {
+	if err != nil || !keep || d.IOPS != 0 || perGB <= 0 || after.Size == v.Size || t.IOPSPerGiB == 0 {
 		return 0, nil //nolint:nilerr // a tag that is not a number is ignored
-	}
-	t, err := volumetype.Lookup(after.Type)
-	if err != nil || t.IOPSPerGiB == 0 {
-		return 0, err
 	}
 	allowed := t.IOPSAt(after.Size)
 	iops := min(perGB*int64(after.Size), int64(allowed.Most))
 	return max(int32(iops), allowed.Least, after.IOPS), nil
 }
 
-// bounded brings requested IOPS within the limits of the volume after the change. 0 stays.
-func bounded(after volumetype.Spec, iops int32) int32 {
-	t, err := volumetype.Lookup(after.Type)
+// bounded brings requested IOPS within the limits of the volume after the change. It does
+// not lower those that the volume has. 0 stays.
+func bounded(before, after volumetype.Spec, iops int32) int32 {
+	t, err := before.Limits(after.Type)
 	if err != nil || iops == 0 || t.IOPSPerGiB == 0 {
 		return iops
 	}

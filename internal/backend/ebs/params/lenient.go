@@ -65,22 +65,13 @@ func withoutUnset(given map[string]string) map[string]string {
 	return kept
 }
 
-// limitIOPS lowers IOPS to what the type can have at any size. It raises them to its
-// least with allowAutoIOPSPerGBIncrease, and if a VolumeAttributesClass has them.
-func (v *Volume) limitIOPS(raise bool) {
+// raiseIOPS raises IOPS to the least that the type can have.
+func (v *Volume) raiseIOPS() {
 	t, err := volumetype.Lookup(v.Type)
-	if err != nil || v.IOPS == 0 || t.IOPSPerGiB == 0 {
+	if err != nil || v.IOPS == 0 || v.IOPS >= t.IOPS.Least {
 		return
 	}
-	v.setIOPS(min(v.IOPS, t.IOPS.Most))
-	if raise {
-		v.setIOPS(max(v.IOPS, t.IOPS.Least))
-	}
-}
-
-func (v *Volume) setIOPS(iops int32) {
-	if iops != v.IOPS {
-		v.Notes = append(v.Notes, fmt.Sprintf("iops %d is read as %d, which a volume of type %s can have", v.IOPS, iops, v.Type))
-		v.IOPS = iops
-	}
+	v.Notes = append(v.Notes,
+		fmt.Sprintf("iops %d is read as %d, which a volume of type %s can have", v.IOPS, t.IOPS.Least, t.Name))
+	v.IOPS = t.IOPS.Least
 }

@@ -31,7 +31,7 @@ func TestParseVolume_acceptsWhatTheReferenceDriverChanges(t *testing.T) {
 		want                Volume
 		notes               []string
 	}{
-		"IOPS beyond the type":   {map[string]string{"type": "io1", "iops": "100000"}, nil, Volume{Type: "io1", IOPS: 64000}, []string{"iops 100000 is read as 64000"}},
+		"IOPS beyond the type":   {map[string]string{"type": "io1", "iops": "100000"}, nil, Volume{Type: "io1", IOPS: 100000}, nil},
 		"too few IOPS, raised":   {map[string]string{"iops": "100", "allowAutoIOPSPerGBIncrease": "true"}, nil, Volume{IOPS: 3000, Raise: true}, []string{"iops 100 is read as 3000"}},
 		"too few IOPS, mutable":  {nil, map[string]string{"iops": "100"}, Volume{IOPS: 3000}, []string{"iops 100 is read as 3000"}},
 		"any ratio":              {map[string]string{"type": "io1", "iopsPerGB": "51"}, nil, Volume{Type: "io1", IOPSPerGB: 51}, nil},

@@ -37,8 +37,8 @@ type Volume struct {
 	// Tags are tags as key=template, in the order of their parameters, those of
 	// mutable parameters last. Untag are keys of tags to remove.
 	Tags, Untag []string
-	// Lenient lowers IOPS to what the size allows; see the reading of that name. Notes
-	// are the values that this reading changed.
+	// Lenient lowers IOPS to what the type and the size allow, once the volume is known;
+	// see the reading of that name. Notes are the values that this reading changed.
 	Lenient bool
 	Notes   []string
 }
@@ -77,7 +77,9 @@ func ParseVolume(parameters, mutable map[string]string, how Reading) (Volume, er
 	}
 	if how == Lenient {
 		v.Lenient, v.Notes = true, r.notes
-		v.limitIOPS(v.Raise || mutable[keyIOPS] != "")
+		if v.Raise || mutable[keyIOPS] != "" {
+			v.raiseIOPS()
+		}
 		v.preferKey()
 	}
 	return v, v.check()
@@ -113,7 +115,11 @@ func overlay(parameters, mutable map[string]string) map[string]string {
 
 // check checks the values that do not depend on the size.
 func (v Volume) check() error {
-	if err := volumetype.CheckValues(v.Type, v.IOPS, v.Throughput); err != nil {
+	iops := v.IOPS
+	if t, err := volumetype.Lookup(v.Type); err == nil && v.Lenient && t.IOPSPerGiB > 0 {
+		iops = min(iops, t.IOPS.Most)
+	}
+	if err := volumetype.CheckValues(v.Type, iops, v.Throughput); err != nil {
 		return err
 	}
 	if v.IOPSPerGB > 0 {
@@ -138,7 +144,7 @@ func notInKeyID(r rune) bool {
 }
 
 // Spec is the volume at a size in GiB, with the IOPS that iopsPerGB results in. The
-// caller calls its Check. ErrOutOfRange if the type does not allow the IOPS of the ratio.
+// caller calls its Check. It returns the error of Ratio.
 func (v Volume) Spec(size int32) (volumetype.Spec, error) {
 	t, err := volumetype.Lookup(v.Type)
 	if err != nil {
@@ -149,7 +155,7 @@ func (v Volume) Spec(size int32) (volumetype.Spec, error) {
 		s.IOPS = min(v.IOPS, t.IOPSAt(size).Most)
 	}
 	if v.IOPSPerGB > 0 {
-		s.IOPS, err = v.ratio(t, size)
+		s.IOPS, err = v.Ratio(t, size)
 	}
 	return s, err
 }
@@ -159,7 +165,9 @@ func (v Volume) AskedIOPS(size int32) int64 {
 	return max(int64(v.IOPS), int64(v.IOPSPerGB)*int64(size))
 }
 
-func (v Volume) ratio(t volumetype.Type, size int32) (int32, error) {
+// Ratio is the number of IOPS that iopsPerGB results in at a size in GiB. ErrOutOfRange if
+// the type does not allow it.
+func (v Volume) Ratio(t volumetype.Type, size int32) (int32, error) {
 	allowed := t.IOPSAt(size)
 	iops := int64(v.IOPSPerGB) * int64(size)
 	refuse := func(advice string) error {

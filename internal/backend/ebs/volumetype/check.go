@@ -22,6 +22,10 @@ func CheckValues(name string, iops, throughput int32) error {
 	if err != nil {
 		return err
 	}
+	return t.checkValues(iops, throughput)
+}
+
+func (t Type) checkValues(iops, throughput int32) error {
 	if err := checkValue(t, "iops", "", iops, t.IOPS); err != nil {
 		return err
 	}
@@ -49,11 +53,15 @@ func (s Spec) Check() error {
 	if err != nil {
 		return err
 	}
+	return s.checkWithin(t)
+}
+
+func (s Spec) checkWithin(t Type) error {
 	if !t.Size.has(s.Size) {
 		return fmt.Errorf("%w: size %d GiB: a volume of type %s can have %s GiB",
 			backend.ErrOutOfRange, s.Size, t.Name, t.Size)
 	}
-	if err := CheckValues(t.Name, s.IOPS, s.Throughput); err != nil {
+	if err := t.checkValues(s.IOPS, s.Throughput); err != nil {
 		return err
 	}
 	if err := s.checkRatios(t); err != nil {

@@ -41,6 +41,14 @@ func (s Spec) ofType(name string) Spec {
 	return s
 }
 
+// Limits are the limits of a type for a change of this volume. They include the values
+// that the volume has, so that a volume that EC2 made under higher limits than those of
+// this package can keep them.
+func (s Spec) Limits(name string) (Type, error) {
+	t, err := Lookup(name)
+	return t.including(s.Chosen()), err
+}
+
 // CheckChange returns an error if the volume cannot change to after (see Changed). A
 // smaller size is ErrOutOfRange.
 func (s Spec) CheckChange(after Spec) error {
@@ -51,7 +59,11 @@ func (s Spec) CheckChange(after Spec) error {
 	if err := s.checkMultiAttach(after); err != nil {
 		return err
 	}
-	return after.Check()
+	t, err := s.Limits(after.Type)
+	if err != nil {
+		return err
+	}
+	return after.checkWithin(t)
 }
 
 // checkMultiAttach rejects changes that EC2 does not make to a Multi-Attach volume (EBS

@@ -36,6 +36,14 @@ func (i Interval) settable() bool { return i != Interval{} }
 
 func (i Interval) has(value int32) bool { return value >= i.Least && value <= i.Most }
 
+// including is the smallest interval with i and the value; 0 is no value.
+func (i Interval) including(value int32) Interval {
+	if value == 0 || !i.settable() {
+		return i
+	}
+	return Interval{min(i.Least, value), max(i.Most, value)}
+}
+
 // String returns the interval for error messages.
 func (i Interval) String() string { return fmt.Sprintf("%d to %d", i.Least, i.Most) }
 
@@ -97,6 +105,23 @@ func Names() []string {
 func (t Type) IOPSAt(size int32) Interval {
 	most := min(int64(t.IOPS.Most), int64(size)*int64(t.IOPSPerGiB))
 	return Interval{t.IOPS.Least, max(t.IOPS.Least, int32(most))}
+}
+
+// including is the type with limits that allow a volume that exists: EC2 may have made it
+// under other limits than those of this package.
+func (t Type) including(s Spec) Type {
+	if t.Name != s.Type || s.Size <= 0 {
+		return t
+	}
+	t.Size, t.IOPS = t.Size.including(s.Size), t.IOPS.including(s.IOPS)
+	t.Throughput = t.Throughput.including(s.Throughput)
+	if s.IOPS > t.IOPSAt(s.Size).Most {
+		t.IOPSPerGiB = (s.IOPS + s.Size - 1) / s.Size
+	}
+	if s.IOPS > 0 && s.Throughput > 0 {
+		t.IOPSPerMiB = min(t.IOPSPerMiB, s.IOPS/s.Throughput)
+	}
+	return t
 }
 
 // ThroughputAt is the interval of throughput at a number of IOPS.

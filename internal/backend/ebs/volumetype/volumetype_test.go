@@ -115,3 +115,41 @@ func TestCheck_growthBreaksNoRatio(t *testing.T) {
 		}
 	})
 }
+
+// EC2's limits may be higher than those of this package: a volume keeps what it has.
+func TestCheckChange_allowsWhatTheVolumeHas(t *testing.T) {
+	io2 := Spec{Type: IO2, Size: 300, IOPS: 300000}
+	gp3 := Spec{Type: GP3, Size: 100, IOPS: 3000, Throughput: 900}
+	for name, c := range map[string]struct {
+		have, change Spec
+		want         error
+	}{
+		"growth":                  {io2, Spec{Size: 301}, nil},
+		"fewer IOPS":              {io2, Spec{IOPS: 200000}, nil},
+		"more IOPS":               {io2, Spec{IOPS: 300001}, backend.ErrInvalid},
+		"another type":            {io2, Spec{Type: IO1, IOPS: 300000}, backend.ErrInvalid},
+		"growth, throughput":      {gp3, Spec{Size: 101}, nil},
+		"the ratio of a least":    {Spec{Type: GP3, Size: 1, IOPS: 3000}, Spec{Size: 2, IOPS: 6000}, backend.ErrOutOfRange},
+		"a size above the type's": {Spec{Type: GP2, Size: 20000}, Spec{Type: GP3}, nil},
+	} {
+		err := c.have.CheckChange(c.have.Changed(c.change))
+		if !errors.Is(err, c.want) || (c.want == nil && err != nil) {
+			t.Errorf("%s: got %v; want %v", name, err, c.want)
+		}
+	}
+}
+
+// A volume can grow with any IOPS and throughput that EC2 has given to it.
+func TestCheckChange_everyVolumeCanGrow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := Spec{
+			Type: rapid.SampledFrom(Names()).Draw(t, "type"), Size: rapid.Int32Range(1, 100000).Draw(t, "size"),
+			IOPS: rapid.Int32Range(1, 1000000).Draw(t, "iops"), Throughput: rapid.Int32Range(1, 5000).Draw(t, "throughput"),
+		}.Chosen()
+		kind, _ := Lookup(s.Type)
+		grown := s.Changed(Spec{Size: rapid.Int32Range(s.Size, max(s.Size, kind.Size.Most)).Draw(t, "grown")})
+		if err := s.CheckChange(grown); err != nil {
+			t.Fatalf("%+v to %+v: %v", s, grown, err)
+		}
+	})
+}
