@@ -30,6 +30,7 @@ type ebsConfig struct {
 	mountPrefix        string // "": by the kubelet's directory
 	sdkLog             bool
 	strict             bool
+	nodeLocal          bool
 	userAgent          string
 }
 
@@ -47,6 +48,8 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&e.tags.ClusterID, "k8s-tag-cluster-id", "", "`ID` of the cluster, for tags that mark its volumes and snapshots")
 	flags.BoolVar(&e.tags.WarnOnInvalid, "warn-on-invalid-tag", false, "leave a tag out that EC2 would refuse, with a warning, instead of failing")
 	flags.BoolVar(&e.strict, "strict-parameters", false, "refuse values of classes that the AWS EBS CSI driver changes silently, such as too many IOPS")
+	flags.BoolVar(&e.nodeLocal, "enable-node-local-volumes", false,
+		"serve PersistentVolumes with a handle local-ebs://dev/NAME: on each node the volume that is attached under that device name")
 	flags.DurationVar(&e.window, "modify-volume-window", 2*time.Second, "how long a change of a volume waits for others that can be made with it")
 	flags.DurationVar(&e.stuck, "attach-stuck-after", 90*time.Second, "when an attachment that makes no progress is given up and tried under another device name")
 	flags.BoolVar(&e.sdkLog, "aws-sdk-debug-log", false, "log each request to EC2 and its answer, without credentials")

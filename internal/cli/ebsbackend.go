@@ -74,7 +74,7 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 func (e *ebsConfig) controller(c driverConfig, client *cloud.Client, rules *tags.Rules) (*ebs.Controller, error) {
 	return ebs.New(ebs.Options{
 		Cloud: client, ChangeWindow: e.window, StuckAfter: e.stuck,
-		Tags: rules, Reading: c.ebs.reading(),
+		Tags: rules, Reading: c.ebs.reading(), NodeLocal: e.nodeLocal,
 		Logger: c.logger, Registerer: c.registry,
 	})
 }

@@ -51,6 +51,7 @@ func TestProcesses(t *testing.T) {
 		{"no metadata", (*bench).controllerWithoutMetadata},
 		{"no region", (*bench).controllerWithoutRegion},
 		{"killed", (*bench).controllerKilledWhileAttaching},
+		{"shared", (*bench).nodeLocalVolume},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -317,7 +318,13 @@ func (b *bench) setKnobs(knobs string) {
 // ask calls EC2 with a filter.
 func (b *bench) ask(action, filter, value string) string {
 	b.Helper()
-	response, err := http.Get(b.Endpoint() + "/?Version=2016-11-15&Action=" + action + "&Filter.1.Name=" + filter + "&Filter.1.Value.1=" + value)
+	return b.call("Action=" + action + "&Filter.1.Name=" + filter + "&Filter.1.Value.1=" + value)
+}
+
+// call calls EC2 and returns the answer.
+func (b *bench) call(query string) string {
+	b.Helper()
+	response, err := http.Get(b.Endpoint() + "/?Version=2016-11-15&" + query)
 	b.must(err)
 	defer func() { _ = response.Body.Close() }()
 	text := new(strings.Builder)
@@ -403,6 +410,41 @@ func (b *bench) controllerKilledWhileAttaching() {
 	}
 	b.must(second.Client.ControllerUnpublishVolume(b.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: volume.GetVolumeId(), NodeId: instance.ID}))
 	b.must(second.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()}))
+	leavesNothing(b.T, b.Lab)
+}
+
+// One PersistentVolume for several nodes: its handle names a device, and each node mounts
+// the volume that it has under that name.
+func (b *bench) nodeLocalVolume() {
+	const handle = "local-ebs://dev/sdf"
+	controller := b.launch(lab.Launch{Name: "controller", Mode: []string{"controller"}, User: unprivileged,
+		Environment: b.ControllerEnvironment(), Flags: append(b.ControllerFlags(), "--enable-node-local-volumes=true")})
+	var places []*nodeVolume
+	for _, instance := range lab.Pair() {
+		made := regexp.MustCompile(`vol-[0-9a-f]{17}`).FindString(b.call("Action=CreateVolume&Size=1&AvailabilityZone=" + instance.Zone))
+		b.call("Action=AttachVolume&Device=/dev/sdf&InstanceId=" + instance.ID + "&VolumeId=" + made)
+		node := b.launch(lab.Launch{Name: instance.ID, Mode: []string{"node"}, Offline: true,
+			Environment: []string{"PATH=" + os.Getenv("PATH")}, Flags: b.NodeFlags(instance)})
+		p := b.nodeVolume(node, handle)
+		p.attached(controller, instance.ID)
+		if p.published["volumeID"] != made {
+			b.Errorf("published %v; want %s", p.published, made)
+		}
+		b.must(p.stage())
+		b.must(p.publish())
+		b.must(os.WriteFile(filepath.Join(p.target, instance.ID), nil, 0o600))
+		places = append(places, p)
+	}
+	for i, p := range places {
+		other := lab.Pair()[1-i].ID
+		if _, err := os.Stat(filepath.Join(p.target, other)); err == nil {
+			b.Errorf("the volume of %s has the file of %s", lab.Pair()[i].ID, other)
+		}
+		p.leave()
+		p.detached(controller, lab.Pair()[i].ID)
+		b.call("Action=DetachVolume&VolumeId=" + p.published["volumeID"])
+		b.call("Action=DeleteVolume&VolumeId=" + p.published["volumeID"])
+	}
 	leavesNothing(b.T, b.Lab)
 }
 

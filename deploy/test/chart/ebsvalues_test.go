@@ -41,7 +41,7 @@ var answers = []struct{ theirs, here string }{
 
 	{"controller.batching", "ignored: calls that describe are always joined"},
 	{"controller.volumeModificationFeature", "ignored: use VolumeAttributesClasses in place of annotations on claims"},
-	{"controller.enableNodeLocalVolumes", "nothing: use the backend `local` with its pool on such a disk"},
+	{"controller.enableNodeLocalVolumes", "`ebs.nodeLocalVolumes`"},
 	{"controller.additionalArgs", "`controller.extraArgs`"},
 	{"controller.sdkDebugLog", "`ebs.sdkDebugLog`"},
 	{"controller.loggingFormat", "`log.format`"},

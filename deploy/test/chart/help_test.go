@@ -140,6 +140,7 @@ ebs:
   clusterID: one
   warnOnInvalidTag: true
   strictParameters: true
+  nodeLocalVolumes: true
   modifyVolumeWindow: 1s
   metadataSources: [kubernetes]
   reservedVolumeAttachments: 2

@@ -29,9 +29,11 @@ func (c *Controller) newAttachments() *attachment.Machine {
 func (c *Controller) Attach(
 	ctx context.Context, id, nodeID string, spec backend.AttachSpec,
 ) (map[string]string, error) {
+	if isNodeLocal(id) {
+		return c.attachNodeLocal(ctx, id, nodeID)
+	}
 	if !volumeID.MatchString(id) {
-		return nil, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)",
-			backend.ErrNotFound, id)
+		return nil, notAVolume(id)
 	}
 	shared, err := sharedAttachment(spec.Capability, spec.ReadOnly)
 	if err != nil {
@@ -48,8 +50,9 @@ func (c *Controller) Attach(
 
 // Detach detaches a volume from an instance, or from all. See attachment.Machine.
 func (c *Controller) Detach(ctx context.Context, id, nodeID string) error {
-	if !volumeID.MatchString(id) {
-		return nil // a volume without a valid ID is not attached
+	if !volumeID.MatchString(id) { // a volume without a valid ID is not attached
+		c.nodeLocal.remove(id, nodeID)
+		return nil
 	}
 	err := c.attachments.Detach(ctx, id, nodeID)
 	if err == nil {

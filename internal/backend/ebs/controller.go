@@ -43,6 +43,8 @@ type Options struct {
 	// StuckAfter is how long an attachment may make no progress until another device
 	// name is tried; 0 means 90 s.
 	StuckAfter time.Duration
+	// NodeLocal serves node-local volumes; see attachNodeLocal.
+	NodeLocal bool
 	// Reading is how the parameters of classes are read.
 	Reading params.Reading
 	// Tags make the tags of the flags and of the driver; nil means those of the driver.
@@ -62,6 +64,7 @@ type Controller struct {
 	backoffs      backoffs
 	spentTokens   concurrency.Expiring[string, int] // how many tokens of a name are known to be spent
 	requested     requestedVolumes
+	nodeLocal     nodeLocals
 	snapshotNames snapshotNames
 	finished      concurrency.Expiring[string, bool] // snapshots whose lock and fast restore are set
 	volumes       listings[cloud.Volume]

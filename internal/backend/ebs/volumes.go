@@ -33,8 +33,7 @@ func (c *Controller) Volume(ctx context.Context, id string) (backend.Volume, err
 // the state error too, so that it can be deleted.
 func (c *Controller) describe(ctx context.Context, id string) (cloud.Volume, error) {
 	if !volumeID.MatchString(id) {
-		return cloud.Volume{}, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)",
-			backend.ErrNotFound, id)
+		return cloud.Volume{}, notAVolume(id)
 	}
 	v, err := c.cloud.Volume(ctx, id)
 	if err == nil && (v.State == cloud.VolumeDeleting || v.State == cloud.VolumeDeleted) {
@@ -106,7 +105,8 @@ func (c *Controller) Volumes(ctx context.Context, after string, limit int) ([]ba
 				return nil, err
 			}
 			others, err := c.requested.missingFrom(ctx, listed, c.cloud.Volume)
-			return slices.DeleteFunc(append(listed, others...), func(v cloud.Volume) bool { return !complete(v) }), err
+			listed = slices.DeleteFunc(append(listed, others...), func(v cloud.Volume) bool { return !complete(v) })
+			return append(listed, c.nodeLocal.listed()...), err
 		})
 	if err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
@@ -124,7 +124,7 @@ const detachTimeout = 15 * time.Second
 // DeleteVolume deletes a volume that is not attached; ErrInUse names its instances.
 func (c *Controller) DeleteVolume(ctx context.Context, id string) error {
 	if !volumeID.MatchString(id) {
-		return fmt.Errorf("%w: %q is not an EBS volume ID", backend.ErrNotFound, id)
+		return notAVolume(id)
 	}
 	err := c.cloud.DeleteVolume(ctx, id)
 	if !errors.Is(err, backend.ErrInUse) && !errors.Is(err, backend.ErrBusy) {

@@ -22,8 +22,6 @@ func ofEBSDriver() []entry {
 			why: "calls that describe are always joined, and a lone call does not wait for others"},
 		{flags: []string{"deprecated-metrics"}, boolean: true, silent: []string{"false"},
 			why: "metrics have the names that replace the deprecated ones"},
-		{flags: []string{"enable-node-local-volumes"}, boolean: true, silent: []string{"false"},
-			why: "volumes with the handle local-ebs://… are not served; use the backend local with its pool on such a disk"},
 	})
 }
 

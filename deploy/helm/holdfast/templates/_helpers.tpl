@@ -216,6 +216,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .strictParameters }}
 - --strict-parameters
 {{- end }}
+{{- if .nodeLocalVolumes }}
+- --enable-node-local-volumes
+{{- end }}
 {{- if .sdkDebugLog }}
 - --aws-sdk-debug-log
 {{- end }}

@@ -53,8 +53,9 @@ func toAttachment(a types.VolumeAttachment) Attachment {
 
 func toInstance(i types.Instance) Instance {
 	out := Instance{
-		ID:   aws.ToString(i.InstanceId),
-		Type: string(i.InstanceType),
+		ID:         aws.ToString(i.InstanceId),
+		Type:       string(i.InstanceType),
+		RootDevice: aws.ToString(i.RootDeviceName),
 	}
 	if i.State != nil {
 		out.State = string(i.State.Name)

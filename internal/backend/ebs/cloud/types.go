@@ -54,6 +54,7 @@ const (
 type Instance struct {
 	ID, Type, Zone string
 	State          string // pending, running, shutting-down, terminated, stopping, stopped
+	RootDevice     string // name, such as /dev/xvda
 	Devices        []InstanceDevice
 }
 

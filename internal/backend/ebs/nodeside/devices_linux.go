@@ -21,9 +21,10 @@ func (n *Node) Devices(_ context.Context, id string) ([]backend.Device, error) {
 
 // present finds the volume's disk, nil if this machine has none, and its devices, the
 // disk first. It omits a device that disappears meanwhile.
-func (n *Node) present(id string) (*disk, []backend.Device, error) {
-	if !volumeID.MatchString(id) {
-		return nil, nil, nil // only a valid volume ID has a device
+func (n *Node) present(handle string) (*disk, []backend.Device, error) {
+	id, err := n.volumeOf(handle)
+	if err != nil || !volumeID.MatchString(id) {
+		return nil, nil, err // only a valid volume ID has a device
 	}
 	serial, err := serialOf(id)
 	if err != nil {
@@ -74,7 +75,11 @@ func (n *Node) ResizeDevice(_ context.Context, id string) (int64, error) {
 // CloseDevice fails if the disk is in use, and flushes it, because the controller is
 // about to detach it and EC2 checks neither. The disk stays until then, writable for
 // another driver.
-func (n *Node) CloseDevice(_ context.Context, id string) error {
+func (n *Node) CloseDevice(_ context.Context, handle string) error {
+	id, err := n.volumeOf(handle)
+	if err != nil {
+		return err
+	}
 	d, _, err := n.present(id)
 	if err != nil {
 		return err

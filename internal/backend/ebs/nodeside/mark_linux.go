@@ -15,7 +15,11 @@ var _ backend.FormatRecorder = (*Node)(nil)
 // since, and the mark "only mkfs has written to this volume" would let the engine format
 // it. Without a disk sequence number, attachments cannot be distinguished, and no mark is
 // kept.
-func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, error) {
+func (n *Node) FormatMark(_ context.Context, handle string) (backend.FormatMark, error) {
+	id, err := n.volumeOf(handle)
+	if id == "" || err != nil {
+		return backend.FormatMark{}, err
+	}
 	found, err := n.records.read(id, markSuffix)
 	if found == nil || err != nil {
 		return backend.FormatMark{}, err
@@ -72,7 +76,11 @@ func (n *Node) isOpened(id string, d disk, number uint64) bool {
 
 // SetFormatMark records a mark for the present attachment of the volume. ErrPrecondition
 // if the volume is not attached.
-func (n *Node) SetFormatMark(_ context.Context, id string, mark backend.FormatMark) error {
+func (n *Node) SetFormatMark(_ context.Context, handle string, mark backend.FormatMark) error {
+	id, err := n.volumeOf(handle)
+	if err != nil {
+		return err
+	}
 	serial, err := serialOf(id)
 	if err != nil {
 		return err

@@ -86,6 +86,10 @@ func (n *Node) Close() error {
 // ErrUnavailable if the device does not appear, ErrPrecondition if the device cannot be
 // the volume, ErrInvalid for an invalid volume context.
 func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backend.Device, error) {
+	r, err := n.resolve(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	w, err := newRequest(r, n.options.LegacyXFS)
 	if err != nil {
 		return nil, err

@@ -31,6 +31,8 @@ type record struct {
 	Disk    appearance `json:"disk"`
 	// Xen is the disk's name, for disks without a serial number.
 	Xen string `json:"xen,omitempty"`
+	// Volume is what the handle of a node-local volume means.
+	Volume string `json:"volume,omitempty"`
 	// Device and the following fields are the format mark of a device.
 	Device   uint64 `json:"device,omitempty"`
 	FSType   string `json:"fsType,omitempty"`
@@ -191,6 +193,12 @@ func (r *records) sweep(attached func(id string) bool) error {
 		id, isMark := strings.CutSuffix(name, markSuffix)
 		if !isMark {
 			id, _ = strings.CutSuffix(name, claimSuffix)
+		}
+		if alias, ok := strings.CutSuffix(name, aliasSuffix); ok { // of an earlier boot
+			if found, err := r.read(alias, aliasSuffix); err == nil && found == nil {
+				failed = append(failed, r.remove(alias, aliasSuffix))
+			}
+			continue
 		}
 		if durable.IsTemp(name) || (volumeID.MatchString(id) && !attached(id)) {
 			if err := root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
