@@ -17,8 +17,11 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/csi/server/volumemodifier"
 	"github.com/holdfast-csi/holdfast/test/ebs/lab"
 )
 
@@ -52,6 +55,7 @@ func TestProcesses(t *testing.T) {
 		{"no region", (*bench).controllerWithoutRegion},
 		{"killed", (*bench).controllerKilledWhileAttaching},
 		{"shared", (*bench).nodeLocalVolume},
+		{"modifier", (*bench).volumeModifier},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -445,6 +449,28 @@ func (b *bench) nodeLocalVolume() {
 		b.call("Action=DetachVolume&VolumeId=" + p.published["volumeID"])
 		b.call("Action=DeleteVolume&VolumeId=" + p.published["volumeID"])
 	}
+	leavesNothing(b.T, b.Lab)
+}
+
+// The sidecar volume-modifier-for-k8s calls its own service on the CSI socket.
+func (b *bench) volumeModifier() {
+	controller := b.controller()
+	connection, err := grpc.NewClient(strings.Replace(controller.Socket, "unix://", "unix:", 1), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	b.must(err)
+	b.Cleanup(func() { _ = connection.Close() })
+	modifier := volumemodifier.NewModifyClient(connection)
+	_, err = modifier.GetCSIDriverModificationCapability(b.Context(), &volumemodifier.GetCSIDriverModificationCapabilityRequest{})
+	b.must(err)
+	volume := b.create(controller, "pvc-1", nil).GetVolumeId()
+	_, err = modifier.ModifyVolumeProperties(b.Context(), &volumemodifier.ModifyVolumePropertiesRequest{
+		Name: volume, Parameters: map[string]string{"volumeType": "gp3", "throughput": "200", "tagSpecification_1": "team=a"},
+	})
+	b.must(err)
+	now := b.ask("DescribeVolumes", "tag:team", "a")
+	if !strings.Contains(now, volume) || !strings.Contains(now, "<throughput>200</throughput>") {
+		b.Errorf("the volume is %s; want 200 MiB/s and the tag", now)
+	}
+	b.must(controller.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume}))
 	leavesNothing(b.T, b.Lab)
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/csi/server/volumemodifier"
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
@@ -128,6 +129,9 @@ func (s *Server) Register(registrar grpc.ServiceRegistrar) {
 		csi.RegisterControllerServer(registrar, &controller{guard: o.Guard, traits: o.Traits, features: o.Features})
 		if o.Features.Groups {
 			csi.RegisterGroupControllerServer(registrar, &groupController{guard: o.Guard})
+		}
+		if o.Features.Modify {
+			volumemodifier.RegisterModifyServer(registrar, &modifier{guard: o.Guard})
 		}
 	}
 	if o.Mode.Serves() {
