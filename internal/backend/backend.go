@@ -193,6 +193,15 @@ type HealthReporter interface {
 	VolumeHealth(ctx context.Context, id string) ([]HealthProblem, error)
 }
 
+// NodeLabeler is a Controller that knows facts about nodes which their processes may not be
+// able to read.
+type NodeLabeler interface {
+	// NodeLabels returns labels for the Node object with a provider ID (spec.providerID),
+	// nil for a machine of another cloud. used reports whether a volume is that of a
+	// PersistentVolume.
+	NodeLabels(ctx context.Context, providerID string, used func(volumeID string) bool) (map[string]string, error)
+}
+
 // Reachable is a Controller or Node that can report whether it works now; the
 // error names the part that is missing.
 type Reachable interface {

@@ -168,6 +168,9 @@ func (d *driverProcess) buildControllers(attaches bool) (err error) {
 			Driver: name, Logger: d.config.logger, Timeout: k.limits.LongestTimeout(), Observe: kube.CallMetrics(d.registry, name),
 		}),
 	}
+	if labeler, ok := d.backend.controller.(backend.NodeLabeler); ok && d.config.ebs.labelNodes {
+		parts.nodeLabels = labeler.NodeLabels
+	}
 	if !attaches && d.engine != nil {
 		parts.node = cmp.Or(k.node, d.config.nodeID)
 	}

@@ -31,6 +31,7 @@ type ebsConfig struct {
 	sdkLog             bool
 	strict             bool
 	nodeLocal          bool
+	labelNodes         bool
 	userAgent          string
 }
 
@@ -38,7 +39,7 @@ type ebsConfig struct {
 func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&e.endpoint, "ec2-endpoint", "", "`URL` of EC2 (default $AWS_EC2_ENDPOINT, or the region's own)")
 	flags.StringVar(&e.region, "aws-region", "", "`REGION` (default $AWS_REGION, or the instance's)")
-	flags.StringSliceVar(&e.sources, "metadata-sources", metadataSources(), "where a node asks which EC2 instance it is, in this order")
+	flags.StringSliceVar(&e.sources, "metadata-sources", []string{sourceIMDS, sourceKubernetes}, "where a node asks which EC2 instance it is, in this order")
 	flags.StringVar(&e.instanceType, "instance-type", "", "`TYPE` of this EC2 instance (default: by --metadata-sources)")
 	flags.StringVar(&e.zone, "zone", "", "availability `ZONE` of this EC2 instance (default: by --metadata-sources)")
 	flags.Int64Var(&e.volumes, "volume-attach-limit", -1, "volumes that a node takes (default: by its instance type)")
@@ -50,6 +51,8 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&e.strict, "strict-parameters", false, "refuse values of classes that the AWS EBS CSI driver changes silently, such as too many IOPS")
 	flags.BoolVar(&e.nodeLocal, "enable-node-local-volumes", false,
 		"serve PersistentVolumes with a handle local-ebs://dev/NAME: on each node the volume that is attached under that device name")
+	flags.BoolVar(&e.labelNodes, "label-nodes", false,
+		"with --kubernetes: label each Node with the numbers of its interfaces and volumes, for the source metadata-labeler")
 	flags.DurationVar(&e.window, "modify-volume-window", 2*time.Second, "how long a change of a volume waits for others that can be made with it")
 	flags.DurationVar(&e.stuck, "attach-stuck-after", 90*time.Second, "when an attachment that makes no progress is given up and tried under another device name")
 	flags.BoolVar(&e.sdkLog, "aws-sdk-debug-log", false, "log each request to EC2 and its answer, without credentials")
@@ -84,9 +87,6 @@ func (e *ebsConfig) checkSources() error {
 	var sources []string
 	for _, source := range e.sources {
 		source = strings.ToLower(strings.TrimSpace(source))
-		if source == sourceLabeler {
-			source = sourceKubernetes
-		}
 		if !slices.Contains(metadataSources(), source) {
 			return usageErrorf("--metadata-sources: %q is none of %s", source, strings.Join(metadataSources(), ", "))
 		}
@@ -99,7 +99,7 @@ func (e *ebsConfig) checkSources() error {
 }
 
 // metadataSources are the names that --metadata-sources accepts.
-func metadataSources() []string { return []string{sourceIMDS, sourceKubernetes} }
+func metadataSources() []string { return []string{sourceIMDS, sourceKubernetes, sourceLabeler} }
 
 func (e *ebsConfig) reading() params.Reading {
 	if e.strict {

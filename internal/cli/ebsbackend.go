@@ -97,8 +97,7 @@ func (e *ebsConfig) node(c driverConfig) nodeside.Options {
 const (
 	sourceIMDS       = "imds"
 	sourceKubernetes = "kubernetes"
-	// sourceLabeler is the reference driver's name for the labels that it writes on the
-	// Node. The source kubernetes reads them, too.
+	// sourceLabeler is sourceKubernetes for Nodes that the controller labels (--label-nodes).
 	sourceLabeler = "metadata-labeler"
 )
 
@@ -108,9 +107,9 @@ func (e *ebsConfig) metadataSources(c driverConfig) []metadata.Source {
 		switch name {
 		case sourceIMDS:
 			sources = append(sources, metadata.NewIMDS(""))
-		case sourceKubernetes:
+		case sourceKubernetes, sourceLabeler:
 			object := thisNode{kubeconfig: c.kubeconfig, name: c.nodeName, userAgent: "holdfast/" + c.version}
-			sources = append(sources, metadata.Kubernetes{Object: object})
+			sources = append(sources, metadata.Kubernetes{Object: object, Labelled: name == sourceLabeler})
 		}
 	}
 	return sources
@@ -119,7 +118,7 @@ func (e *ebsConfig) metadataSources(c driverConfig) []metadata.Source {
 // regionOfNode asks the Node object for the region, if that is a source of
 // metadata and the process knows its node's name.
 func (e *ebsConfig) regionOfNode(c driverConfig) func(context.Context) (string, error) {
-	if !slices.Contains(e.sources, sourceKubernetes) || c.nodeName == "" {
+	if !slices.Contains(e.sources, sourceKubernetes) && !slices.Contains(e.sources, sourceLabeler) || c.nodeName == "" {
 		return nil
 	}
 	return func(ctx context.Context) (string, error) {

@@ -77,8 +77,8 @@ func TestDriver_readsTheFlagsOfTheEBSDriver(t *testing.T) {
 }
 
 func TestEBSConfig_namesEachSourceOfMetadataOnce(t *testing.T) {
-	config := ebsConfig{window: 1, lag: 1, stuck: 1, volumes: -1, reserved: -1, sources: []string{" IMDS", "metadata-labeler", "Kubernetes"}}
-	if err := config.check(); err != nil || !slices.Equal(config.sources, []string{"imds", "kubernetes"}) {
+	config := ebsConfig{window: 1, lag: 1, stuck: 1, volumes: -1, reserved: -1, sources: []string{" IMDS", "Metadata-Labeler", "Kubernetes", "imds"}}
+	if err := config.check(); err != nil || !slices.Equal(config.sources, []string{"imds", "metadata-labeler", "kubernetes"}) {
 		t.Errorf("the sources are %q (%v)", config.sources, err)
 	}
 	config.sources = []string{"dmi"}

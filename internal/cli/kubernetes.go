@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/nodelabel"
 )
 
 // namespaceFile is where a pod reads its namespace.
@@ -72,6 +73,7 @@ type kubeParts struct {
 	client     *csiclient.Client
 	node       string // of node deployment, or ""
 	merges     bool   // the driver makes one change of an expansion and a modification
+	nodeLabels nodelabel.Find
 	logger     *slog.Logger
 	registerer prometheus.Registerer
 	points     *failpoint.Set
@@ -103,7 +105,7 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	k.leaseOf(p.node)
 	controllers, err := kube.New(kube.Options{
 		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents,
-		Pod: k.pod, Wanted: desired,
+		Pod: k.pod, Wanted: desired, NodeLabels: p.nodeLabels,
 		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Limits: k.limits,
 		Logger: p.logger, Registerer: p.registerer, Failpoints: p.points,
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/groupsnapshot"
 	"github.com/holdfast-csi/holdfast/internal/kube/health"
+	"github.com/holdfast-csi/holdfast/internal/kube/nodelabel"
 	"github.com/holdfast-csi/holdfast/internal/kube/provision"
 	"github.com/holdfast-csi/holdfast/internal/kube/resize"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
@@ -51,6 +52,9 @@ func (c *Controllers) build(
 				Interval: t.HealthInterval, Parallel: limits.HealthMonitor.Workers,
 			}))
 		}
+	}
+	if c.options.NodeLabels != nil && shared.Scope.Central() {
+		made = append(made, nodelabel.New(shared, c.options.NodeLabels))
 	}
 	return made, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
+	"github.com/holdfast-csi/holdfast/internal/kube/nodelabel"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
 )
 
@@ -45,6 +46,8 @@ type Options struct {
 	// modification into one change if both calls arrive together. CSI has no
 	// capability for that.
 	MergesChanges bool
+	// NodeLabels returns labels for Nodes, which a central process writes; nil for none.
+	NodeLabels nodelabel.Find
 	// Wanted are the roles to run, if the driver supports them; nil means all.
 	Wanted []Role
 	// Lease configures the leader election, which a node's process takes part in with
@@ -235,6 +238,9 @@ func (c *Controllers) logMissingRights(ctx context.Context, scope cluster.Scope,
 	}
 	if slices.Contains(roles, rights.Resize) {
 		needed = append(needed, rights.Modify)
+	}
+	if o.NodeLabels != nil && scope.Central() {
+		needed = append(needed, rights.NodeLabels)
 	}
 	checker := rights.Checker{
 		Client: o.Clients.Core.AuthorizationV1(), Mode: mode, Namespace: o.Namespace, Intents: o.Intents,

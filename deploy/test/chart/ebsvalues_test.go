@@ -26,7 +26,7 @@ var answers = []struct{ theirs, here string }{
 	{"awsAccessSecret.accessKey", "`ebs.credentials.accessKey`"},
 
 	{"sidecars.volumemodifier.*", "ignored. Use VolumeAttributesClasses, or that sidecar in `controller.initContainers`"},
-	{"sidecars.metadataLabeler.*", "ignored: Holdfast has no sidecars. `node.hostNetwork`, or a metadata hop limit of 2, lets nodes count their interfaces"},
+	{"sidecars.metadataLabeler.*", "`ebs.labelNodes`: the controller does this work"},
 	{"sidecars.snapshotter.forceEnable", "ignored: the controller waits until the CRDs are installed. `installSnapshotClasses` sets whether classes are created"},
 	{"sidecars.*.leaderElection", "`controller.extraArgs` with `--leader-election-…`: one lease for all controllers"},
 	{"sidecars.nodeDriverRegistrar.additionalArgs", "`node.extraArgs`: the node's process registers itself"},
@@ -40,7 +40,7 @@ var answers = []struct{ theirs, here string }{
 	{"sidecars.*", "ignored: Holdfast has no sidecars"},
 
 	{"controller.batching", "ignored: calls that describe are always joined"},
-	{"controller.volumeModificationFeature", "ignored: as for `sidecars.volumemodifier`"},
+	{"controller.volumeModificationFeature", "ignored: as for the sidecar volumemodifier"},
 	{"controller.enableNodeLocalVolumes", "`ebs.nodeLocalVolumes`"},
 	{"controller.additionalArgs", "`controller.extraArgs`"},
 	{"controller.sdkDebugLog", "`ebs.sdkDebugLog`"},

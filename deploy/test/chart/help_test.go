@@ -141,6 +141,7 @@ ebs:
   warnOnInvalidTag: true
   strictParameters: true
   nodeLocalVolumes: true
+  labelNodes: true
   modifyVolumeWindow: 1s
   metadataSources: [kubernetes]
   reservedVolumeAttachments: 2
@@ -172,7 +173,7 @@ func installations() map[string]string {
 	}
 	for _, off := range []string{
 		"removeStartupTaint: false", "waitForDetach: false", "metadataSources: [imds]", "nodePolicy: false",
-		"removeStartupTaint: false, waitForDetach: false, metadataSources: [imds]",
+		"removeStartupTaint: false, waitForDetach: false, metadataSources: [imds]", "metadataSources: [metadata-labeler], labelNodes: true",
 	} {
 		all["ebs, "+off] = fmt.Sprintf("{backend: ebs, ebs: {%s}}", off)
 	}

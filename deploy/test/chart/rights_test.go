@@ -65,10 +65,19 @@ func needed(arguments map[string]string, central bool) []rights.Right {
 	if arguments["cross-namespace-sources"] == "true" && slices.Contains(roles, rights.Provision) {
 		roles = append(roles, rights.CrossNamespace)
 	}
-	if central && strings.Contains(arguments["metadata-sources"], "kubernetes") {
+	if central && readsNode(arguments) {
 		roles = append(roles, rights.Metadata)
 	}
+	if arguments["label-nodes"] == "true" {
+		roles = append(roles, rights.NodeLabels)
+	}
 	return rights.Of(mode, roles...)
+}
+
+// readsNode reports whether a source of metadata is the Node object.
+func readsNode(arguments map[string]string) bool {
+	sources := arguments["metadata-sources"]
+	return strings.Contains(sources, "kubernetes") || strings.Contains(sources, "metadata-labeler")
 }
 
 func TestRoles_grantExactlyTheControllersNeeds(t *testing.T) {
@@ -120,7 +129,7 @@ func TestNodeRole_grantsExactlyTheNodeHalfsNeeds(t *testing.T) {
 		spec := linuxNode(t, all).Spec.Template.Spec
 		arguments := flags(spec.Containers[0].Args)
 		var roles []rights.Role
-		if strings.Contains(arguments["metadata-sources"], "kubernetes") {
+		if readsNode(arguments) {
 			roles = append(roles, rights.Metadata)
 		}
 		if arguments["remove-startup-taint"] == "true" {

@@ -48,7 +48,7 @@ func (r *reducer) reduce(item any) (any, error) {
 	return item, nil
 }
 
-// reduceNode keeps of a node its name, its labels and whether it accepts pods: its images
+// reduceNode keeps of a node its names, its labels and whether it accepts pods: its images
 // alone are some ten KiB, and its status changes every few minutes.
 func reduceNode(node *corev1.Node) *corev1.Node {
 	reduced := &corev1.Node{
@@ -56,7 +56,7 @@ func reduceNode(node *corev1.Node) *corev1.Node {
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
 			Labels: node.Labels, DeletionTimestamp: node.DeletionTimestamp,
 		},
-		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, ProviderID: node.Spec.ProviderID},
 	}
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {

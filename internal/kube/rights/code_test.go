@@ -30,6 +30,7 @@ func rows() []row {
 		{[]Role{Metadata}, []string{"nodemeta"}},
 		{[]Role{StartupTaint}, []string{"taint"}},
 		{[]Role{PreStop}, []string{"drain"}},
+		{[]Role{NodeLabels}, []string{"nodelabel"}},
 	}
 }
 

@@ -9,6 +9,10 @@ const (
 	PreStop      Role = "pre-stop"      // keeps the driver of a drained node until its volumes are detached
 )
 
+// NodeLabels is the work of a central process that labels Nodes with facts of their
+// machines (--label-nodes). It is not a name of --controllers.
+const NodeLabels Role = "node labels"
+
 // NodeHalf lists the work of a node's process next to a central controller.
 func NodeHalf() []Role { return []Role{Metadata, StartupTaint, PreStop} }
 
@@ -21,5 +25,7 @@ func nodeHalf() []need {
 		{role: StartupTaint, only: Node, group: storageGroup, what: "csinodes", verbs: cached},
 		{role: PreStop, only: Node, what: "nodes", verbs: cached},
 		{role: PreStop, only: Node, group: storageGroup, what: "volumeattachments", verbs: cached},
+		{role: NodeLabels, only: Central, what: "nodes", verbs: cached + " patch"},
+		{role: NodeLabels, only: Central, what: "persistentvolumes", verbs: cached},
 	}
 }

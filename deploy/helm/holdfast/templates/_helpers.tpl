@@ -219,6 +219,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .nodeLocalVolumes }}
 - --enable-node-local-volumes
 {{- end }}
+{{- if .labelNodes }}
+- --label-nodes
+{{- end }}
 {{- if .sdkDebugLog }}
 - --aws-sdk-debug-log
 {{- end }}
@@ -290,9 +293,14 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
+{{/* Whether a source of metadata is the Node object. */}}
+{{- define "holdfast.readsNode" -}}
+{{- if or (has "kubernetes" .Values.ebs.metadataSources) (has "metadata-labeler" .Values.ebs.metadataSources) }}true{{ end -}}
+{{- end -}}
+
 {{/* Whether a node's process asks the API server for anything. */}}
 {{- define "holdfast.nodeAsks" -}}
-{{- if include "holdfast.perNode" . }}true{{ else if or .Values.ebs.removeStartupTaint .Values.ebs.waitForDetach (has "kubernetes" .Values.ebs.metadataSources) }}true{{ end -}}
+{{- if include "holdfast.perNode" . }}true{{ else if or .Values.ebs.removeStartupTaint .Values.ebs.waitForDetach (include "holdfast.readsNode" .) }}true{{ end -}}
 {{- end -}}
 
 {{- define "holdfast.updatePeriod" -}}

@@ -56,6 +56,7 @@ func toInstance(i types.Instance) Instance {
 		ID:         aws.ToString(i.InstanceId),
 		Type:       string(i.InstanceType),
 		RootDevice: aws.ToString(i.RootDeviceName),
+		Interfaces: max(1, len(i.NetworkInterfaces)),
 	}
 	if i.State != nil {
 		out.State = string(i.State.Name)

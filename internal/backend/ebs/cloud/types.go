@@ -55,6 +55,7 @@ type Instance struct {
 	ID, Type, Zone string
 	State          string // pending, running, shutting-down, terminated, stopping, stopped
 	RootDevice     string // name, such as /dev/xvda
+	Interfaces     int    // network interfaces that are attached, at least 1
 	Devices        []InstanceDevice
 }
 

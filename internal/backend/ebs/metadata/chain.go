@@ -131,13 +131,13 @@ func (c *Chain) recount(ctx context.Context) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, min(c.timeout, recountTimeout))
 	defer cancel()
-	count, err := c.counter.Interfaces(bounded)
-	if err != nil {
+	now := *c.known
+	if err := c.counter.Count(bounded, &now); err != nil {
 		if !errors.Is(err, context.Canceled) {
 			c.log.Warn("the number of network interfaces could not be updated",
 				"last", c.known.Interfaces, "error", err)
 		}
 		return
 	}
-	c.known.Interfaces = count
+	c.known = &now
 }

@@ -50,7 +50,7 @@ func (s IMDS) Instance(ctx context.Context) (Instance, error) {
 		return Instance{}, fmt.Errorf("%w: %s gave an identity document without instanceId or availabilityZone",
 			backend.ErrUnavailable, s.endpoint)
 	}
-	if found.Interfaces, err = s.Interfaces(ctx); err != nil {
+	if err = s.Count(ctx, &found); err != nil {
 		return Instance{}, err
 	}
 	if found.ZoneID, err = s.optional(ctx, "placement/availability-zone-id"); err != nil {
@@ -60,13 +60,14 @@ func (s IMDS) Instance(ctx context.Context) (Instance, error) {
 	return found, err
 }
 
-// Interfaces counts the network interfaces that are attached now.
-func (s IMDS) Interfaces(ctx context.Context) (int, error) {
+// Count counts the network interfaces that are attached now.
+func (s IMDS) Count(ctx context.Context, i *Instance) error {
 	macs, err := s.get(ctx, "network/interfaces/macs")
 	if err != nil {
-		return 0, s.explain(err)
+		return s.explain(err)
 	}
-	return len(strings.Fields(macs)), nil
+	i.Interfaces = len(strings.Fields(macs))
+	return nil
 }
 
 // optional reads a value that not every instance has; "" if the instance lacks it.

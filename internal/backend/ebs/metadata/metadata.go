@@ -20,6 +20,9 @@ type Instance struct {
 	// Interfaces is the number of network interfaces that are attached now, with the
 	// primary one.
 	Interfaces int
+	// Volumes is the number of EBS volumes that are attached now, without the root volume
+	// and those of PersistentVolumes; 0 if the source does not count them.
+	Volumes int
 	// Source is the name of the source that answered.
 	Source string
 }
@@ -35,7 +38,7 @@ type Source interface {
 	Instance(ctx context.Context) (Instance, error)
 }
 
-// Counter is a Source that can return the current number of network interfaces alone.
+// Counter is a Source that can update the numbers of an Instance alone.
 type Counter interface {
-	Interfaces(ctx context.Context) (int, error)
+	Count(ctx context.Context, i *Instance) error
 }

@@ -108,7 +108,7 @@ func TestChain_continuesWithTheNextSource(t *testing.T) {
 	}
 	defer silent.Close()
 	node := object{providerID: "aws:///us-east-1b/" + id, labels: map[string]string{labelType: "c7i.large"}}
-	c := NewChain(Options{Sources: []Source{NewIMDS("http://" + silent.Addr().String()), Kubernetes{node}}, Timeout: 200 * time.Millisecond})
+	c := NewChain(Options{Sources: []Source{NewIMDS("http://" + silent.Addr().String()), Kubernetes{Object: node}}, Timeout: 200 * time.Millisecond})
 	got, err := c.Instance(t.Context())
 	want := Instance{ID: id, Type: "c7i.large", Zone: "us-east-1b", Source: "kubernetes"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -123,7 +123,7 @@ func TestChain_namesTheHopLimitWhenNoSourceAnswers(t *testing.T) {
 	}
 	defer silent.Close()
 	c := NewChain(Options{Timeout: 100 * time.Millisecond, Sources: []Source{
-		NewIMDS("http://" + silent.Addr().String()), Kubernetes{object{providerID: "kind://docker/x/y"}}}})
+		NewIMDS("http://" + silent.Addr().String()), Kubernetes{Object: object{providerID: "kind://docker/x/y"}}}})
 	_, err = c.Instance(t.Context())
 	if !errors.Is(err, backend.ErrUnavailable) {
 		t.Fatal(err)
@@ -163,8 +163,8 @@ func (o object) Node(context.Context) (string, map[string]string, error) {
 }
 
 func TestKubernetes_readsTheNodeObject(t *testing.T) {
-	labels := map[string]string{labelType: "m5.large", labelZone: "us-east-1a", labelRegion: "us-east-1", labelZoneID: "use1-az6", labelInterfaces: "4"}
-	got, err := Kubernetes{object{providerID: "aws:///us-east-1a/" + id, labels: labels}}.Instance(t.Context())
+	labels := map[string]string{labelType: "m5.large", labelZone: "us-east-1a", labelRegion: "us-east-1", labelZoneID: "use1-az6", LabelInterfaces: "4"}
+	got, err := Kubernetes{Object: object{providerID: "aws:///us-east-1a/" + id, labels: labels}}.Instance(t.Context())
 	want := Instance{ID: id, Type: "m5.large", Region: "us-east-1", Zone: "us-east-1a", ZoneID: "use1-az6", Interfaces: 4, Source: "kubernetes"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Fatalf("%v\n%s", err, diff)
@@ -173,12 +173,28 @@ func TestKubernetes_readsTheNodeObject(t *testing.T) {
 		{providerID: "gce://project/zone/name"}, {providerID: "aws:///us-east-1a/"}, {providerID: ""},
 		{providerID: "aws:///us-east-1a/hyperpod-abc-" + id}, {providerID: "aws:///" + id},
 	} {
-		if found, err := (Kubernetes{bad}).Instance(t.Context()); !errors.Is(err, backend.ErrPrecondition) {
+		if found, err := (Kubernetes{Object: bad}).Instance(t.Context()); !errors.Is(err, backend.ErrPrecondition) {
 			t.Errorf("%q: %+v, %v", bad.providerID, found, err)
 		}
 	}
-	if _, err := (Kubernetes{object{err: context.DeadlineExceeded}}).Instance(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := (Kubernetes{Object: object{err: context.DeadlineExceeded}}).Instance(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
+	}
+}
+
+// The controller may label the Node after the node's process has asked first.
+func TestChain_readsTheLabelOfALabelledNodeEachTime(t *testing.T) {
+	node := object{providerID: "aws:///us-east-1a/" + id, labels: map[string]string{}}
+	c := NewChain(Options{Sources: []Source{Kubernetes{Object: node, Labelled: true}}})
+	for _, step := range []struct {
+		label string
+		want  int
+	}{{"", 1}, {"3", 3}, {"none", 1}, {"2", 2}} {
+		node.labels[LabelInterfaces], node.labels[LabelVolumes] = step.label, "2"
+		got, err := c.Instance(t.Context())
+		if err != nil || got.Interfaces != step.want || got.Volumes != 2 || got.Source != "metadata-labeler" {
+			t.Errorf("label %q: %+v (%v); want %d interfaces and 2 volumes", step.label, got, err, step.want)
+		}
 	}
 }
 
@@ -188,7 +204,7 @@ func TestChain_prefersWhatIsGiven(t *testing.T) {
 	if err != nil || got.ID != given.ID || got.Zone != given.Zone || got.Source != "flags" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	node := Kubernetes{object{providerID: "aws:///us-east-1a/" + id, labels: map[string]string{labelInterfaces: "2"}}}
+	node := Kubernetes{Object: object{providerID: "aws:///us-east-1a/" + id, labels: map[string]string{LabelInterfaces: "2"}}}
 	c := NewChain(Options{Given: Instance{Type: "t3.micro", Interfaces: 7}, Sources: []Source{node}})
 	for range 2 {
 		if got, err = c.Instance(t.Context()); err != nil || got.ID != id || got.Type != "t3.micro" || got.Interfaces != 7 {

@@ -23,16 +23,16 @@ func NewWindows(o Options) (*Windows, error) {
 	return &Windows{identity: identity}, nil
 }
 
-// NodeInfo returns the ID of the instance, its topology and its limit of volumes. Only the
-// root volume counts as not the driver's, because Windows does not report the purpose of
-// the others. If there are more, an administrator configures the number of reserved
-// slots.
+// NodeInfo returns the ID of the instance, its topology and its limit of volumes. Windows
+// does not report the purpose of volumes: those that are not the driver's are the root
+// volume and those that the metadata has. If there are more, an administrator configures
+// the number of reserved slots.
 func (w *Windows) NodeInfo(ctx context.Context) (backend.NodeInfo, error) {
 	instance, err := w.identity.instance(ctx)
 	if err != nil {
 		return backend.NodeInfo{}, err
 	}
-	return w.identity.info(instance, 1), nil
+	return w.identity.info(instance, 1+instance.Volumes), nil
 }
 
 // CheckID returns ErrNotFound for a malformed volume ID.

@@ -98,6 +98,11 @@ func TestWindows_reportsIDTopologyAndLimit(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Fatalf("%v\n%s", err, diff)
 	}
+	labelled := windowsInstance{ID: "i-0123456789abcdef0", Type: "m5.large", Zone: "us-east-1a", Interfaces: 2, Volumes: 3}
+	got, err = newWindows(t, func(o *Options) { o.Metadata = labelled }).NodeInfo(t.Context())
+	if err != nil || got.MaxVolumes != 22 {
+		t.Errorf("with three volumes of others: %+v, %v; want a limit of 22", got, err)
+	}
 	five := int64(5)
 	got, err = newWindows(t, func(o *Options) { o.Limits.Reserved = &five }).NodeInfo(t.Context())
 	if err != nil || got.MaxVolumes != 21 {
