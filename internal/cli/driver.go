@@ -122,7 +122,8 @@ func (f driverFlags) run(command *cobra.Command, mode []string, upstream *upstre
 		}
 		f.kubernetes = &f.kube
 	}
-	if err = errors.Join(f.checkStartupTaint(), f.checkMetrics(), checkProfiles(f.pprofAddress), f.checkWindowsHost(command.Flags())); err != nil {
+	err = errors.Join(f.checkStartupTaint(), f.checkMetrics(), checkProfiles(f.pprofAddress), f.checkWindowsHost(command.Flags()))
+	if err != nil {
 		return err
 	}
 	f.kubeconfig, f.nodeName = f.kube.kubeconfig, f.kube.node

@@ -165,7 +165,8 @@ func (d *driverProcess) buildControllers(attaches bool) (err error) {
 		version: d.config.version, logger: d.config.logger, registerer: d.registry, points: d.config.points,
 		merges: d.backend.controller.Traits().MergesChanges,
 		client: client.New(connection, client.Options{
-			Driver: name, Logger: d.config.logger, Timeout: k.limits.LongestTimeout(), Observe: kube.CallMetrics(d.registry, name),
+			Driver: name, Logger: d.config.logger, Timeout: k.limits.LongestTimeout(),
+			Observe: kube.CallMetrics(d.registry, name),
 		}),
 	}
 	if labeler, ok := d.backend.controller.(backend.NodeLabeler); ok && d.config.ebs.labelNodes {

@@ -39,7 +39,8 @@ type ebsConfig struct {
 func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&e.endpoint, "ec2-endpoint", "", "`URL` of EC2 (default $AWS_EC2_ENDPOINT, or the region's own)")
 	flags.StringVar(&e.region, "aws-region", "", "`REGION` (default $AWS_REGION, or the instance's)")
-	flags.StringSliceVar(&e.sources, "metadata-sources", []string{sourceIMDS, sourceKubernetes}, "where a node asks which EC2 instance it is, in this order")
+	flags.StringSliceVar(&e.sources, "metadata-sources", []string{sourceIMDS, sourceKubernetes},
+		"where a node asks which EC2 instance it is, in this order")
 	flags.StringVar(&e.instanceType, "instance-type", "", "`TYPE` of this EC2 instance (default: by --metadata-sources)")
 	flags.StringVar(&e.zone, "zone", "", "availability `ZONE` of this EC2 instance (default: by --metadata-sources)")
 	flags.Int64Var(&e.volumes, "volume-attach-limit", -1, "volumes that a node takes (default: by its instance type)")
@@ -48,7 +49,8 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.Var((*tagPairs)(&e.tags.ExtraVolume), "extra-volume-tags", "tags for every volume, `KEY=VALUE,…`; prefer --extra-tags")
 	flags.StringVar(&e.tags.ClusterID, "k8s-tag-cluster-id", "", "`ID` of the cluster, for tags that mark its volumes and snapshots")
 	flags.BoolVar(&e.tags.WarnOnInvalid, "warn-on-invalid-tag", false, "leave a tag out that EC2 would refuse, with a warning, instead of failing")
-	flags.BoolVar(&e.strict, "strict-parameters", false, "refuse values of classes that the AWS EBS CSI driver changes silently, such as too many IOPS")
+	flags.BoolVar(&e.strict, "strict-parameters", false,
+		"refuse values of classes that the AWS EBS CSI driver changes silently, such as too many IOPS")
 	flags.BoolVar(&e.nodeLocal, "enable-node-local-volumes", false,
 		"serve PersistentVolumes with a handle local-ebs://dev/NAME: on each node the volume that is attached under that device name")
 	flags.BoolVar(&e.labelNodes, "label-nodes", false,

@@ -53,7 +53,8 @@ func (k *kubeFlags) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&k.roles, "controllers", nil,
 		"controllers to run, as far as the driver can: "+roleNames()+" (default: all)")
 	flags.BoolVar(&k.elect, "leader-election", true,
-		"let one of several processes act, chosen by a lease; where each node acts for itself, one of them coordinates all (--node-objects-only)")
+		"let one of several processes act, chosen by a lease; "+
+			"where each node acts for itself, one of them coordinates all (--node-objects-only)")
 	k.limits.Bind(flags)
 	k.tuning.Bind(flags)
 	k.lease.Bind(flags)

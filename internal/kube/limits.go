@@ -72,7 +72,8 @@ func (l *Limits) Bind(flags *pflag.FlagSet) {
 	}
 	flags.DurationVar(&l.ModifyTimeout, "resizer-modify-timeout", 0,
 		"longest time for one ControllerModifyVolume (0: that of the resizer's other calls)")
-	flags.IntVar(&l.CapacityWorkers, "capacity-threads", capacity.DefaultWorkers, "GetCapacity calls of one class in progress at most")
+	flags.IntVar(&l.CapacityWorkers, "capacity-threads", capacity.DefaultWorkers,
+		"GetCapacity calls of one class in progress at most")
 	flags.IntVar(&l.SourceWorkers, "cloning-protection-threads", 0,
 		"sources of copies whose finalizers are removed at once (0: the provisioner's --worker-threads)")
 }
@@ -101,7 +102,8 @@ func (l *Limits) Check() error {
 
 func checkRetry(prefix string, retry work.Retry) error {
 	if retry.Start > retry.Max {
-		return fmt.Errorf("--%sretry-interval-start: %v is above --%sretry-interval-max, %v", prefix, retry.Start, prefix, retry.Max)
+		return fmt.Errorf("--%sretry-interval-start: %v is above --%sretry-interval-max, %v",
+			prefix, retry.Start, prefix, retry.Max)
 	}
 	return nil
 }

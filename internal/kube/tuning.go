@@ -64,7 +64,8 @@ func (t *Tuning) Bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&t.ImmediateOnNodes, "node-deployment-immediate-binding", true,
 		"with node deployment, let the nodes provision claims with immediate binding")
 	flags.BoolVar(&t.NodeObjectsOnly, "node-objects-only", false,
-		"with node deployment, list and watch the objects of this node only; one process, elected by a lease, labels them and selects nodes")
+		"with node deployment, list and watch the objects of this node only; "+
+			"one process, elected by a lease, labels them and selects nodes")
 	flags.BoolVar(&t.HandleInUse, "handle-volume-inuse-error", true,
 		"after the driver refused to expand a volume in use, retry only when it is not in use")
 	flags.BoolVar(&t.ExtraModifyMetadata, "extra-modify-metadata", false,

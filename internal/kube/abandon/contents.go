@@ -27,7 +27,8 @@ func (r *run) contents(ctx context.Context) error {
 		if !r.has(content.Spec.Driver, content, handles...) {
 			continue
 		}
-		err := endContent(ctx, r, client, kind, "VolumeSnapshot", content, claim.VolumeSnapshotKeys().Finalizer, content.Spec.VolumeSnapshotRef)
+		err := endContent(ctx, r, client, kind, "VolumeSnapshot", content, claim.VolumeSnapshotKeys().Finalizer,
+			content.Spec.VolumeSnapshotRef)
 		if err != nil {
 			return err
 		}
@@ -48,7 +49,8 @@ func (r *run) groups(ctx context.Context) error {
 		if !r.has(content.Spec.Driver, content, content.Spec.Source.VolumeHandles...) {
 			continue
 		}
-		err := endContent(ctx, r, client, kind, "VolumeGroupSnapshot", content, claim.GroupSnapshotKeys().Finalizer, content.Spec.VolumeGroupSnapshotRef)
+		err := endContent(ctx, r, client, kind, "VolumeGroupSnapshot", content, claim.GroupSnapshotKeys().Finalizer,
+			content.Spec.VolumeGroupSnapshotRef)
 		if err != nil {
 			return err
 		}

@@ -153,7 +153,8 @@ func (s *Set) Attachments() *Store[*storagev1.VolumeAttachment] {
 // CSINodes are the nodes' lists of registered drivers.
 func (s *Set) CSINodes() *Store[*storagev1.CSINode] {
 	return kept(s, storagev1.SchemeGroupVersion.WithResource("csinodes"), func() *Store[*storagev1.CSINode] {
-		return newStore("CSINode", &storagev1.CSINode{}, s.clients.Core, s.clients.Core.StorageV1().CSINodes(), s.named(), s.logger)
+		return newStore("CSINode", &storagev1.CSINode{}, s.clients.Core,
+			s.clients.Core.StorageV1().CSINodes(), s.named(), s.logger)
 	})
 }
 

@@ -81,7 +81,9 @@ func (k kind) Able(ctx context.Context) error {
 	return nil
 }
 
-func (k kind) Create(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, request content.Request, secrets map[string]string) (content.Answer, error) {
+func (k kind) Create(
+	ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, request content.Request, secrets map[string]string,
+) (content.Answer, error) {
 	group, err := k.env.CSI.CreateVolumeGroupSnapshot(ctx, &csi.CreateVolumeGroupSnapshotRequest{
 		Name: request.Name, SourceVolumeIds: object.Spec.Source.VolumeHandles, Parameters: request.Parameters, Secrets: secrets,
 	})

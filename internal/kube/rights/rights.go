@@ -36,7 +36,10 @@ const (
 
 // Roles lists all kinds of work.
 func Roles() []Role {
-	return []Role{Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health, Capacity, Lease, Intent, CrossNamespace, Events, Coordinate}
+	return []Role{
+		Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health,
+		Capacity, Lease, Intent, CrossNamespace, Events, Coordinate,
+	}
 }
 
 // Mode is how the process is deployed: once for the cluster, or on each node for the

@@ -26,7 +26,8 @@ func (w *Writer[T]) Claim(ctx context.Context, object T, owner *Owner) (T, error
 	}
 	unclaimed := func(object T) bool { return !labelled(object) }
 	return w.write(ctx, object, unclaimed, func(object T) (T, error) {
-		return w.Store.Patch(ctx, w.API, object, cluster.TestVersion(object.GetResourceVersion()), label(object, claim.NodeLabelValue(owner.scope.Node)))
+		return w.Store.Patch(ctx, w.API, object, cluster.TestVersion(object.GetResourceVersion()),
+			label(object, claim.NodeLabelValue(owner.scope.Node)))
 	})
 }
 
