@@ -18,7 +18,10 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
 // Driver is the driver. Set the fields before it serves.
@@ -36,6 +39,8 @@ type Driver struct {
 	// Before is called with each call's name before anything is done, and After
 	// when it was done; an error of either is the answer. It may be nil.
 	Before, After func(ctx context.Context, rpc string, request any) error
+	// Warnings are added to the answers of calls that succeed, by name.
+	Warnings map[string]string
 	// Forgetful answers NOT_FOUND to NodeUnpublishVolume and NodeUnstageVolume for
 	// what is not published or staged, as drivers do that look the volume up first.
 	Forgetful bool
@@ -124,6 +129,9 @@ func (d *Driver) Intercept(
 	answer, err := handler(ctx, request)
 	if err == nil && d.After != nil {
 		err = d.After(ctx, name, request)
+	}
+	if text := d.Warnings[name]; text != "" && err == nil {
+		err = grpc.SetTrailer(ctx, metadata.MD{message.WarningTrailer: {text}})
 	}
 	return answer, err
 }

@@ -20,7 +20,12 @@ func TestLenient_classesOfTheReferenceDriver(t *testing.T) {
 		p := s.start(Options{Reading: params.Lenient, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		old := creation("pvc-old")
 		old.Parameters = map[string]string{"type": "io1", "iopsPerGB": "5000", "encrypted": "yes", "Type": "io1"}
-		first := s.create(p, old)
+		collecting, warnings := backend.CollectWarnings(s.Context())
+		first, err := p.CreateVolume(collecting, old)
+		s.must(err)
+		if got := warnings(); len(got) != 2 || !strings.Contains(strings.Join(got, ","), "40000 IOPS are read as 400") {
+			s.Errorf("the caller's warnings are %q", got)
+		}
 		if v := s.is(first.ID); *v.IOPS != 8*50 || !v.Encrypted {
 			s.Errorf("the volume has %d IOPS, encrypted %t; want 400 and true", *v.IOPS, v.Encrypted)
 		}
@@ -35,7 +40,7 @@ func TestLenient_classesOfTheReferenceDriver(t *testing.T) {
 		s.must(p.Validate(first, backend.VolumeSpec{Size: first.Size, Capabilities: old.Capabilities, Parameters: old.Parameters}))
 		other := creation("pvc-old")
 		other.Parameters = map[string]string{"type": "gp3"}
-		_, err := p.CreateVolume(s.Context(), other)
+		_, err = p.CreateVolume(s.Context(), other)
 		s.want(err, backend.ErrExists, "another request under the name")
 
 		time.Sleep(time.Minute)

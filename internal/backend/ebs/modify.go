@@ -29,7 +29,7 @@ func (c *Controller) Modify(ctx context.Context, volume backend.Volume, mutable,
 	if err != nil {
 		return err
 	}
-	c.warn(volume.ID, parsed, after.Type, after.Size, after.IOPS)
+	c.warn(ctx, volume.ID, parsed, shapeOf(after))
 	return nil
 }
 

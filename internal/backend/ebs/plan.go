@@ -35,7 +35,7 @@ func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, e
 	if err != nil {
 		return plan{}, err
 	}
-	c.warn(spec.Name, desired, shape.Type, shape.Size, shape.IOPS)
+	c.warn(ctx, spec.Name, desired, shape)
 	if len(desired.Untag) > 0 {
 		return plan{}, fmt.Errorf("%w: tagDeletion: a new volume has no tags to remove; leave it out",
 			backend.ErrInvalid)
@@ -76,16 +76,17 @@ func (c *Controller) read(spec backend.VolumeSpec) (params.Volume, volumetype.Sp
 	return desired, shape, err
 }
 
-// warn logs the values of a class that a lenient reading changed, for a volume that has
-// these attributes now.
-func (c *Controller) warn(volume string, desired params.Volume, kind string, size, iops int32) {
+// warn reports the values of a class that a lenient reading changed, for a volume of this
+// shape.
+func (c *Controller) warn(ctx context.Context, volume string, desired params.Volume, shape volumetype.Spec) {
 	notes := desired.Notes
-	if asked := desired.AskedIOPS(size); asked > int64(iops) {
+	if asked := desired.AskedIOPS(shape.Size); asked > int64(shape.IOPS) {
 		notes = append(notes, fmt.Sprintf("%d IOPS are read as %d, which a volume of type %s and %d GiB can have",
-			asked, iops, kind, size))
+			asked, shape.IOPS, shape.Type, shape.Size))
 	}
 	for _, note := range notes {
 		c.log.Warn("a class has a value that --strict-parameters refuses", "volume", volume, "value", note)
+		backend.Warn(ctx, note)
 	}
 }
 

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
@@ -23,8 +25,12 @@ func call[Q proto.Message, A any](
 	defer cancel()
 	defer c.begin()()
 	start := time.Now()
-	answer, err := invoke(ctx, request)
+	var trailer metadata.MD
+	answer, err := invoke(ctx, request, grpc.Trailer(&trailer))
 	err = ended(ctx, err)
+	for _, text := range trailer.Get(message.WarningTrailer) {
+		backend.Warn(ctx, text)
+	}
 	c.observe(name, err, time.Since(start))
 	thing := subject(request)
 	attributes := []slog.Attr{
@@ -40,6 +46,12 @@ func call[Q proto.Message, A any](
 	}
 	c.options.Logger.LogAttrs(ctx, slog.LevelDebug, "driver called", attributes...)
 	return answer, err
+}
+
+// CollectWarnings returns a context for calls, and a function that returns the warnings of
+// those that have succeeded (backend.Warn). Drivers other than Holdfast's have none.
+func CollectWarnings(ctx context.Context) (collecting context.Context, texts func() []string) {
+	return backend.CollectWarnings(ctx)
 }
 
 // ended is the error of a call that failed after its deadline: the driver's answer is

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
@@ -45,7 +46,7 @@ func (p *InProcess) RegisterService(description *grpc.ServiceDesc, service any) 
 
 // Invoke implements grpc.ClientConnInterface. A call returns as soon as its context
 // ends; the service's handler may still run, as in a remote process.
-func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any, _ ...grpc.CallOption) error {
+func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any, options ...grpc.CallOption) error {
 	p.mu.RLock()
 	called, found := p.methods[name]
 	p.mu.RUnlock()
@@ -56,6 +57,8 @@ func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any
 		answer any
 		err    error
 	}
+	stream := &answerStream{method: name}
+	ctx = grpc.NewContextWithServerTransportStream(ctx, stream)
 	done := make(chan result, 1)
 	go func() {
 		got, err := called.handle(called.service, ctx, copyInto(request), p.interceptor)
@@ -63,6 +66,11 @@ func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any
 	}()
 	select {
 	case r := <-done:
+		for _, option := range options {
+			if trailer, ok := option.(grpc.TrailerCallOption); ok {
+				*trailer.TrailerAddr = stream.trailer
+			}
+		}
 		if r.err != nil {
 			return toStatus(r.err)
 		}
@@ -70,6 +78,20 @@ func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
 	}
+}
+
+// answerStream takes the trailer of an answer; headers are not used.
+type answerStream struct {
+	method  string
+	trailer metadata.MD
+}
+
+func (s *answerStream) Method() string             { return s.method }
+func (*answerStream) SetHeader(metadata.MD) error  { return nil }
+func (*answerStream) SendHeader(metadata.MD) error { return nil }
+func (s *answerStream) SetTrailer(m metadata.MD) error {
+	s.trailer = metadata.Join(s.trailer, m)
+	return nil
 }
 
 // NewStream implements grpc.ClientConnInterface. It always fails: the CSI services

@@ -3,6 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,6 +35,43 @@ func TestInProcess_answersWithCopies(t *testing.T) {
 	again, err := client.CreateVolume(t.Context(), request)
 	if err != nil || again.GetCapacityBytes() != 7 {
 		t.Errorf("a changed answer reached the driver: %v, %v", again, err)
+	}
+}
+
+// The warnings of a call that succeeds reach its caller, within the process and over a socket.
+func TestCollectWarnings_overBothConnections(t *testing.T) {
+	driver := csidriver.New("memory.test")
+	driver.Warnings = map[string]string{"CreateVolume": "größer als gewünscht", "DeleteVolume": "never shown"}
+	driver.After = func(_ context.Context, rpc string, _ any) error {
+		if rpc == "DeleteVolume" {
+			return csidriver.Fail(codes.Internal, "broken")
+		}
+		return nil
+	}
+	path := filepath.Join(t.TempDir(), "csi.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer driver.Serve(listener)()
+	remote, err := csiclient.Dial("unix://"+path, csiclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remote.Close()
+	for name, client := range map[string]*csiclient.Client{"in process": within(driver), "socket": remote} {
+		ctx, warnings := csiclient.CollectWarnings(t.Context())
+		_, err := client.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "a"})
+		if got := warnings(); err != nil || !slices.Equal(got, []string{"größer als gewünscht"}) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		ctx, warnings = csiclient.CollectWarnings(t.Context())
+		if err := client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: "a"}); err == nil || len(warnings()) > 0 {
+			t.Errorf("%s: a failed call: %v with %q", name, err, warnings())
+		}
+		if _, err := client.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "a"}); err != nil {
+			t.Errorf("%s: without a collector: %v", name, err)
+		}
 	}
 }
 

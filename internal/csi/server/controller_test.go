@@ -11,12 +11,15 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
 func mounted(mode csi.VolumeCapability_AccessMode_Mode, flags ...string) *csi.VolumeCapability {
@@ -446,4 +449,30 @@ func TestIdentity_nameVersionAndHealth(t *testing.T) {
 	plain.unwell, i.engine.fail = nil, errors.New("/dev/loop-control is missing")
 	_, err = i.Probe(t.Context(), &csi.ProbeRequest{})
 	wantCode(t, err, codes.FailedPrecondition)
+}
+
+// warning is a backend whose creations have a warning.
+type warning struct{ memory }
+
+func (w warning) CreateVolume(ctx context.Context, spec backend.VolumeSpec) (backend.Volume, error) {
+	backend.Warn(ctx, "fewer IOPS")
+	return w.memory.CreateVolume(ctx, spec)
+}
+
+func TestCreateVolume_hasTheBackendsWarningsInItsTrailer(t *testing.T) {
+	plain := newPlain()
+	i := start(t, Controller, warning{memory{plain}})
+	request := &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: single()}
+	var trailer metadata.MD
+	_, err := i.CreateVolume(t.Context(), request, grpc.Trailer(&trailer))
+	wantCode(t, err, codes.OK)
+	if got := trailer.Get(message.WarningTrailer); !slices.Equal(got, []string{"fewer IOPS"}) {
+		t.Errorf("the trailer has %q", got)
+	}
+	plain.fail, request.Name = backend.ErrNoSpace, "w"
+	_, err = i.CreateVolume(t.Context(), request, grpc.Trailer(&trailer))
+	wantCode(t, err, codes.ResourceExhausted)
+	if got := trailer.Get(message.WarningTrailer); len(got) > 0 {
+		t.Errorf("a failed call has the warnings %q", got)
+	}
 }

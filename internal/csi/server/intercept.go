@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -43,9 +44,13 @@ func (i *interceptor) unary(
 	if err := csimessage.Check(message); err != nil {
 		return nil, toStatus(fmt.Errorf("%w: %w", backend.ErrInvalid, err), csimessage.SecretsOf(message))
 	}
+	ctx, warnings := backend.CollectWarnings(ctx)
 	response, err = i.call(ctx, request, info.FullMethod, handler)
 	if err != nil {
 		return nil, toStatus(err, csimessage.SecretsOf(message))
+	}
+	if texts := warnings(); len(texts) > 0 {
+		_ = grpc.SetTrailer(ctx, metadata.MD{csimessage.WarningTrailer: texts}) // the log has them, too
 	}
 	return response, nil
 }

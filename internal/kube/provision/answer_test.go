@@ -89,6 +89,16 @@ func TestAnswer_nonsenseIsTakenBack(t *testing.T) {
 	}
 }
 
+// A volume that differs from its class is no failure, and the claim's user learns of it.
+func TestAnswer_warningsAreEventsOfTheClaim(t *testing.T) {
+	w := newWorld(t, newClass())
+	w.Driver.Warnings = map[string]string{"CreateVolume": "100000 IOPS are read as 64000"}
+	w.run()
+	w.Add(newClaim("a"))
+	w.event("Warning ProvisioningWarning ns/a", "100000 IOPS are read as 64000")
+	w.complete(1)
+}
+
 func TestAnswer_withoutAnIDIsAskedAgain(t *testing.T) {
 	w := newWorld(t, newClass())
 	answers := 0

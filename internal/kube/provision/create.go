@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -151,7 +152,11 @@ func (c *Controller) create(
 	}
 	calling, cancel := c.env.Call(ctx)
 	defer cancel()
+	calling, warnings := csiclient.CollectWarnings(calling)
 	made, err := c.env.CSI.CreateVolume(calling, request)
+	for _, text := range warnings() {
+		c.warn(intent.claimStub(), reasonWarning, "the volume differs from its class: %s", text)
+	}
 	if err != nil {
 		return nil, nil, refusal{err, lifecycle.AfterFailedCreate(lifecycle.Creation{
 			Call: claim.CallCreate, Copied: request.GetVolumeContentSource() != nil, Repeated: !known.untried,

@@ -17,7 +17,9 @@ const (
 	reasonFailed        = "ProvisioningFailed"
 	reasonCleanupFailed = "ProvisioningCleanupFailed"
 	reasonFailedDelete  = "VolumeFailedDelete"
-	reasonRetained      = "VolumeRetained" // of our own
+	// Of our own.
+	reasonRetained = "VolumeRetained"
+	reasonWarning  = "ProvisioningWarning"
 )
 
 // announceAfter is the time after which an event reports a running attempt. Most

@@ -21,6 +21,7 @@ const (
 	reasonModifyFailed     = "VolumeModifyFailed"
 	reasonModifySuccessful = "VolumeModifySuccessful"
 	reasonModifyCanceled   = "VolumeModifyCanceled"
+	reasonModifyWarning    = "VolumeModifyWarning" // of our own
 )
 
 // The handlers below do nothing before Run, which queues every claim: a standby must

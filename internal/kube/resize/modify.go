@@ -94,12 +94,17 @@ func (c *Controller) callAndRecord(
 	ctx context.Context, s subject, class *storagev1.VolumeAttributesClass, secrets map[string]string,
 ) (time.Duration, error) {
 	c.memories.change(s.claim.UID, func(m *memory) { m.modify.Final = false })
-	err := c.callModify(ctx, &csi.ControllerModifyVolumeRequest{
+	calling, warnings := client.CollectWarnings(ctx)
+	err := c.callModify(calling, &csi.ControllerModifyVolumeRequest{
 		VolumeId: s.volume.Spec.CSI.VolumeHandle, Secrets: secrets,
 		MutableParameters: claim.MutableParameters(class.Parameters, s.claim, s.volume.Name, c.options.ExtraModifyMetadata),
 	})
 	if err != nil {
 		return c.modifyFailed(ctx, s, class.Name, err)
+	}
+	for _, text := range warnings() {
+		c.fail(ctx, s, reasonModifyWarning,
+			fmt.Sprintf("the volume differs from VolumeAttributesClass %q: %s", class.Name, text))
 	}
 	if err := c.env.Failpoints.Hit("modify/called"); err != nil {
 		return 0, err

@@ -91,6 +91,16 @@ func TestModify_givesTheVolumeItsClass(t *testing.T) {
 	w.staysAt(modifyRPC, 1)
 }
 
+func TestModify_warningsAreEventsOfTheClaim(t *testing.T) {
+	w := newWorld(t, class("gold", "iops=9"))
+	w.driver.Warnings = map[string]string{modifyRPC: "9 IOPS are read as 5"}
+	w.run()
+	w.change(wanting("gold"))
+	w.has("gold")
+	w.hasEvent("VolumeModifyWarning", "9 IOPS are read as 5")
+	w.hasEvent("VolumeModifySuccessful", "gold")
+}
+
 func TestModify_sendsSecretAndNames(t *testing.T) {
 	w := newWorld(t, class("gold"), apiserver.Secret("system", "change", map[string]string{"token": "sesame"}))
 	w.Put(dataVolume(func(pv *corev1.PersistentVolume) {
