@@ -69,7 +69,7 @@ faults_test := $(ROOT) env HOLDFAST_KUBERNETES=$(KUBERNETES_BIN) $(GO) test -tag
 test-faults: kubernetes-binaries
 	$(faults_test)
 
-test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated $(KUBERNETES_BIN)/ec2emu
+test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated $(KUBERNETES_BIN)/ec2emu $(KUBERNETES_BIN)/scale
 	$(kubernetes_test) -v -timeout 90m ./e2e
 	$(kubernetes_test) -timeout 30m $$($(GO) list ./... | grep -v -e /conformance/suite -e /e2e)
 	$(faults_test)
@@ -77,7 +77,7 @@ test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated 
 # What a change must pass at least: a volume is written and read again, restored
 # from a snapshot, used as a block device and within a pod's definition.
 test-kubernetes-short: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/ec2emu
-	$(kubernetes_test) -short -v -timeout 15m ./e2e
+	$(kubernetes_test) -short -v -timeout 15m -run 'TestHoldfast|TestEBS' ./e2e
 
 .PHONY: conformance conformance-binaries
 conformance-binaries: kubernetes-binaries $(KUBERNETES_BIN)/e2e.test $(KUBERNETES_BIN)/ginkgo

@@ -36,6 +36,7 @@ type settings struct {
 	first, nodes                  int
 	latency                       time.Duration
 	ownOnly, elect                bool
+	capacity                      sizes
 }
 
 func main() {
@@ -78,6 +79,7 @@ func parse() (s settings, err error) {
 	flag.IntVar(&s.nodes, "nodes", 1, "number of nodes")
 	flag.DurationVar(&s.latency, "latency", 0, "how long a driver takes to create or delete a volume")
 	flag.BoolVar(&s.ownOnly, "node-objects-only", true, "receive the objects of the own node only, as --node-objects-only")
+	flag.Var(&s.capacity, "capacity", "`SIZES` of the nodes' storage, separated by commas, of which each node has the next one; 1Ti if it is not given")
 	flag.BoolVar(&s.elect, "elect", true, "take part in the election of the process that coordinates all nodes")
 	flag.Parse()
 	if s.kubeconfig == "" || s.nodes < 1 {
@@ -111,14 +113,15 @@ func (s settings) connect(node string) *csiclient.Client {
 	d.Topology = map[string]string{csidriver.TopologyKey: node}
 	d.Plugin = append(d.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
-	d.Capacity.Of = func(*csi.GetCapacityRequest) *csi.GetCapacityResponse {
-		return csidriver.Room(1<<40, -1)
-	}
-	d.Before = func(ctx context.Context, rpc string, _ any) error {
+	capacity := newRoom(s.capacity.of(node), node)
+	d.Capacity.Of = capacity.answer
+	d.Before = func(ctx context.Context, rpc string, request any) error {
 		if rpc == "CreateVolume" || rpc == "DeleteVolume" {
-			return concurrency.Sleep(ctx, s.latency)
+			if err := concurrency.Sleep(ctx, s.latency); err != nil {
+				return err
+			}
 		}
-		return nil
+		return capacity.account(request)
 	}
 	connection := csiclient.NewInProcess(d.Instance(node))
 	csi.RegisterIdentityServer(connection, d)

@@ -36,12 +36,15 @@ func start(t *testing.T) *suite {
 	return s
 }
 
-// up starts a cluster of two nodes; its Dir is below bin.
+// up starts a cluster of two nodes, or without nodes; its Dir is below bin.
 func up(t *testing.T, o cluster.Options) *suite {
 	t.Helper()
 	root := absolute(t, "../../..")
 	o.Dir, o.Binaries = filepath.Join(root, "bin", o.Dir), filepath.Join(root, "bin/kubernetes")
-	o.Images, o.Kubelet, o.Attached = []string{filepath.Join(o.Binaries, "images.tar")}, kubeletFields(), true
+	if !o.NoNodes {
+		o.Images = []string{filepath.Join(o.Binaries, "images.tar")}
+	}
+	o.Kubelet, o.Attached = kubeletFields(), true
 	watch := leftovers.Start(t)
 	begun := time.Now()
 	c, err := cluster.Up(t.Context(), o)
