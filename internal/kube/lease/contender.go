@@ -46,6 +46,8 @@ type contender struct {
 	wrote bool
 	// working is set once the lease was acquired: from then on it is only renewed.
 	working bool
+	// failures counts the attempts to acquire it since the API server last answered.
+	failures int
 }
 
 // heldError reports that another process holds the lease, or held it meanwhile.
@@ -64,9 +66,12 @@ func (c *contender) acquire(ctx context.Context) (sent time.Time, held bool) {
 	for {
 		sent, err := c.attempt(ctx)
 		if err == nil {
+			c.failures = 0
 			return sent, true
 		}
-		if !errors.As(err, &heldError{}) && ctx.Err() == nil {
+		if errors.As(err, &heldError{}) {
+			c.failures = 0
+		} else if c.failures++; ctx.Err() == nil {
 			c.log.WarnContext(ctx, "cannot acquire the lease; retrying", "error", err)
 		}
 		period := c.period()
@@ -83,10 +88,20 @@ const contendersAnnotation = "holdfast.dev/contenders"
 // pollEach is the least average time between two polls of all contenders.
 const pollEach = 100 * time.Millisecond
 
+// maximumDoublings limits the shift of the pause, which the duration of the lease bounds earlier.
+const maximumDoublings = 10
+
 // period returns the pause between two attempts to acquire the lease. Of many contenders
 // each pauses longer, as long as the holder seems to renew the lease. The time of the
 // renewal is that of another clock: it decides about the pause, and not about the lease.
+//
+// If attempts fail, the lease as last read does not show whether the holder renews it. Many
+// contenders then back off up to the duration of the lease: together they could keep a slow
+// API server from answering.
 func (c *contender) period() time.Duration {
+	if c.failures > 0 && c.options.Contenders != nil {
+		return min(c.options.RetryPeriod<<min(c.failures, maximumDoublings), max(c.options.RetryPeriod, c.options.Duration))
+	}
 	if c.lease == nil || c.lease.Spec.RenewTime == nil || c.lease.Spec.LeaseDurationSeconds == nil {
 		return c.options.RetryPeriod
 	}
