@@ -183,10 +183,12 @@ func (l *ledger) hasPromised(id string) bool {
 	return ok
 }
 
-// share notes that a snapshot has the blocks of a volume, too. The volume needs new ones
-// for its writes, for which the snapshot was promised the room. A thick volume keeps its
-// blocks: its snapshot gets copies.
-func (l *ledger) share(id, snapshot string) {
+// share notes that a copy, a snapshot or a clone, has the blocks of a volume, too. The volume
+// needs new ones for its writes, for which the copy was promised the room. A clone is promised
+// room for its own writes alone, which suffices for both until something else shares these
+// blocks: the needs then exceed the promise, and no other promise is made. A thick volume
+// keeps its blocks: its copy gets others.
+func (l *ledger) share(id, copied string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, ok := l.accounts[id]
@@ -198,8 +200,8 @@ func (l *ledger) share(id, snapshot string) {
 	if !a.thick {
 		a.exclusive = 0
 	}
-	promised := min(l.need(a)-l.need(before), l.pending[snapshot])
-	l.pending[snapshot] -= promised
+	promised := min(l.need(a)-l.need(before), l.pending[copied])
+	l.pending[copied] -= promised
 	l.needs -= promised
 	l.room -= before.exclusive - a.exclusive
 	l.enter(id, a)

@@ -467,7 +467,7 @@ func (m *model) wantCurrentLedger() {
 	if m.pool.reflink.Load() {
 		return
 	}
-	kept, measured, err := keptAndMeasured(m.pool)
+	kept, measured, _, err := keptAndMeasured(m.pool)
 	m.want(err, nil)
 	const noise = 4 * mebibyte // records, directories and roundings since the last measurement
 	if kept < measured-m.unmeasured-noise {

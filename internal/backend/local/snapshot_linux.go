@@ -195,8 +195,8 @@ func (p *Pool) fillSnapshot(
 	return save(copyState{Complete: true})
 }
 
-// noteShared enters into the ledger that a snapshot shares a volume's blocks. promise is
-// the ID under which its room was promised.
+// noteShared enters into the ledger that a snapshot or a clone shares a volume's blocks.
+// promise is the ID under which its room was promised.
 func (p *Pool) noteShared(from *lockedSource, promise string) {
 	if p.reflink.Load() && from.live {
 		p.ledger.share(from.id, promise)

@@ -245,22 +245,59 @@ func TestCreateVolume_refusesMoreThanTheLedgerCanPromise(t *testing.T) {
 }
 
 // A thick volume has its blocks independent of other volumes, also when they
-// were written before, discarded by their user, and shared with a snapshot.
+// were written before, discarded by their user, and copied to a snapshot or a clone.
 func TestThickVolume_neverRunsOutOfSpace(t *testing.T) {
 	onEveryFilesystem(t, func(t *testing.T, fsType string) {
-		dir := small(t, fsType, 400*mebibyte)
-		pool := open(t, Options{Pool: dir})
-		volume := create(t, pool, thickSpec("one", 64*mebibyte))
-		writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, 32*mebibyte))
-		discardVolume(t, pool, volume.ID)
-		must(t, snapshotOf(t, pool, volume.ID))
-		fillDisk(t, dir, 0)
-		want := bytes.Repeat([]byte{2}, 64*mebibyte)
-		writeVolume(t, pool, volume.ID, 0, want)
-		if got := readVolume(t, pool, volume.ID, 0, len(want)); !bytes.Equal(got, want) {
-			t.Fatal("the content differs from the written one")
+		for name, duplicate := range map[string]func(*Pool, backend.Volume){
+			"snapshot": func(pool *Pool, volume backend.Volume) { must(t, snapshotOf(t, pool, volume.ID)) },
+			"clone":    func(pool *Pool, volume backend.Volume) { cloneOf(t, pool, volume, "two") },
+		} {
+			t.Run(name, func(t *testing.T) {
+				dir := small(t, fsType, 400*mebibyte)
+				pool := open(t, Options{Pool: dir})
+				volume := create(t, pool, thickSpec("one", 64*mebibyte))
+				writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, 32*mebibyte))
+				discardVolume(t, pool, volume.ID)
+				duplicate(pool, volume)
+				fillDisk(t, dir, 0)
+				want := bytes.Repeat([]byte{2}, 64*mebibyte)
+				writeVolume(t, pool, volume.ID, 0, want)
+				if got := readVolume(t, pool, volume.ID, 0, len(want)); !bytes.Equal(got, want) {
+					t.Fatal("the content differs from the written one")
+				}
+			})
 		}
 	})
+}
+
+// cloneOf creates a thin volume with the content of another one.
+func cloneOf(t *testing.T, pool *Pool, volume backend.Volume, name string) backend.Volume {
+	t.Helper()
+	return create(t, pool, backend.VolumeSpec{Name: name, Size: volume.Size, Source: backend.Source{VolumeID: volume.ID}})
+}
+
+// A volume and its clone share blocks with a snapshot of the clone, which never releases
+// them: both volumes need new ones for what they write.
+func TestCapacity_keepsRoomForAVolumeAndItsCloneWithASnapshot(t *testing.T) {
+	for _, fsType := range []string{"xfs", "btrfs"} {
+		t.Run(fsType, func(t *testing.T) {
+			pool := open(t, Options{Pool: small(t, fsType, 600*mebibyte)})
+			const size = 64 * mebibyte
+			volume := create(t, pool, spec("one", size))
+			writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, size))
+			clone := cloneOf(t, pool, volume, "two")
+			must(t, snapshotOf(t, pool, clone.ID))
+			parameters := map[string]string{parameterProvisioning: thick}
+			rest, err := pool.Capacity(t.Context(), parameters, nil)
+			must(t, err)
+			create(t, pool, thickSpec("rest", rest.MaximumVolumeSize))
+			for _, id := range []string{volume.ID, clone.ID} {
+				if err := tryWrite(t, pool, id, bytes.Repeat([]byte{2}, size)); err != nil {
+					t.Errorf("volume %s has no room for what it was promised: %v", id, err)
+				}
+			}
+		})
+	}
 }
 
 // discardVolume tries to give all blocks back, which a thick volume's device refuses.

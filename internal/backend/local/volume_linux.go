@@ -152,7 +152,10 @@ func (p *Pool) makeVolume(ctx context.Context, desired volumeRecord) (volumeReco
 	if desired.SectorSize, err = from.sectorSizeFor(desired); err != nil {
 		return volumeRecord{}, err
 	}
-	need := p.ledger.need(account{size: desired.Size, thick: desired.thick()})
+	need, err := p.needOfVolume(desired, from)
+	if err != nil {
+		return volumeRecord{}, err
+	}
 	if err := p.admit(ctx, desired.ID, need); err != nil {
 		return volumeRecord{}, err
 	}
@@ -168,6 +171,17 @@ func (p *Pool) makeVolume(ctx context.Context, desired volumeRecord) (volumeReco
 	return record, nil
 }
 
+// needOfVolume is how many bytes a new volume takes, now or when it is written to.
+func (p *Pool) needOfVolume(desired volumeRecord, from *lockedSource) (int64, error) {
+	need := p.ledger.need(account{size: desired.Size, thick: desired.thick()})
+	if from == nil || p.reflink.Load() && !from.thick {
+		return need, nil
+	}
+	// The blocks are copied at once, also those that an overcommitted volume is not promised.
+	copied, err := allocated(from.data)
+	return max(need, p.ledger.withOverhead(copied)), err
+}
+
 func (p *Pool) buildVolume(ctx context.Context, entry string, record *volumeRecord, from *lockedSource) error {
 	data, err := p.createData(entry)
 	if err != nil {
@@ -179,7 +193,7 @@ func (p *Pool) buildVolume(ctx context.Context, entry string, record *volumeReco
 			return err
 		}
 	}
-	if err := p.shape(ctx, data, record.Size, record.thick(), from != nil); err != nil {
+	if err := p.shape(ctx, data, *record, from); err != nil {
 		return err
 	}
 	return p.finishVolume(entry, record, data)
@@ -205,7 +219,8 @@ func (p *Pool) fillVolume(
 	if err := p.keepMark(entry, from.formatted); err != nil {
 		return err
 	}
-	if !record.thick() {
+	p.noteShared(from, record.ID)
+	if !record.thick() && (!from.thick || !p.reflink.Load()) {
 		return nil
 	}
 	// Allocation may take long; a retry allocates only the blocks that are missing.
@@ -215,22 +230,23 @@ func (p *Pool) fillVolume(
 	return save(copyState{Complete: true})
 }
 
-// shape sets the data file's size and, for a thick volume, allocates all its blocks.
-func (p *Pool) shape(ctx context.Context, data *os.File, size int64, thick, shared bool) error {
-	if thick {
-		if err := reserve(data, size); err != nil {
+// shape sets the data file's size and, for a thick volume, allocates all its blocks. Blocks
+// that it shares with its source are copied if either of the two is thick.
+func (p *Pool) shape(ctx context.Context, data *os.File, record volumeRecord, from *lockedSource) error {
+	if record.thick() {
+		if err := reserve(data, record.Size); err != nil {
 			return err
 		}
 		if err := p.points.Hit("local/create/allocated"); err != nil {
 			return err
 		}
-		if shared {
-			if err := p.unshare(ctx, data, size); err != nil {
-				return err
-			}
+	}
+	if from != nil && (record.thick() || from.thick) {
+		if err := p.unshare(ctx, data, record.Size); err != nil {
+			return err
 		}
 	}
-	if err := data.Truncate(size); err != nil {
+	if err := data.Truncate(record.Size); err != nil {
 		return err
 	}
 	if err := p.points.Hit("local/create/sized"); err != nil {
