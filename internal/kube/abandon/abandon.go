@@ -137,7 +137,9 @@ func list[T any, L runtime.Object](
 }
 
 // patch changes an object if it still is the one that was listed.
-func patch[T api.Object](ctx context.Context, r *run, client api.Writer[T], kind string, object T, ops []cluster.Op) error {
+func patch[T api.Object](
+	ctx context.Context, r *run, client api.Writer[T], kind string, object T, ops []cluster.Op,
+) error {
 	if ops == nil {
 		return nil
 	}
@@ -155,7 +157,8 @@ func patch[T api.Object](ctx context.Context, r *run, client api.Writer[T], kind
 func (r *run) volumes(ctx context.Context) error {
 	const kind = "PersistentVolume"
 	client := r.Clients.Core.CoreV1().PersistentVolumes()
-	all, err := list(ctx, kind, client, metav1.ListOptions{}, func(l *corev1.PersistentVolumeList) []corev1.PersistentVolume { return l.Items })
+	all, err := list(ctx, kind, client, metav1.ListOptions{},
+		func(l *corev1.PersistentVolumeList) []corev1.PersistentVolume { return l.Items })
 	if err != nil {
 		return err
 	}
@@ -205,10 +208,12 @@ func (r *run) endVolume(ctx context.Context, pv *corev1.PersistentVolume, remove
 
 // endContent ends a content of either kind that is being deleted.
 func endContent[T api.Object](
-	ctx context.Context, r *run, client api.Writer[T], kind, noun string, object T, finalizer string, user corev1.ObjectReference,
+	ctx context.Context, r *run, client api.Writer[T], kind, noun string, object T, finalizer string,
+	user corev1.ObjectReference,
 ) error {
 	if object.GetDeletionTimestamp() == nil {
-		r.note(kind, object.GetName(), false, fmt.Sprintf("delete %s %q, then repeat this command", noun, user.Namespace+"/"+user.Name))
+		r.note(kind, object.GetName(), false,
+			fmt.Sprintf("delete %s %q, then repeat this command", noun, user.Namespace+"/"+user.Name))
 		return nil
 	}
 	if !r.DryRun {
@@ -239,7 +244,8 @@ func (r *run) has(driver string, content metav1.Object, handles ...string) bool 
 func (r *run) claims(ctx context.Context) error {
 	const kind = "PersistentVolumeClaim"
 	source := r.Clients.Core.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll)
-	all, err := list(ctx, kind, source, metav1.ListOptions{}, func(l *corev1.PersistentVolumeClaimList) []corev1.PersistentVolumeClaim { return l.Items })
+	all, err := list(ctx, kind, source, metav1.ListOptions{},
+		func(l *corev1.PersistentVolumeClaimList) []corev1.PersistentVolumeClaim { return l.Items })
 	if err != nil {
 		return err
 	}
@@ -287,7 +293,8 @@ func (r *run) release(pvc *corev1.PersistentVolumeClaim) []cluster.Op {
 func (r *run) intents(ctx context.Context) error {
 	const kind = "ConfigMap"
 	source := r.Clients.Core.CoreV1().ConfigMaps(metav1.NamespaceAll)
-	all, err := list(ctx, kind, source, metav1.ListOptions{LabelSelector: intent.Selector}, func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items })
+	all, err := list(ctx, kind, source, metav1.ListOptions{LabelSelector: intent.Selector},
+		func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items })
 	if err != nil {
 		return err
 	}
