@@ -323,6 +323,10 @@ func volumeAttempts(w *nodesWorld) map[string]attempt {
 		"grow an own volume":                        {true, patch("volume-n1", grow)},
 		"grow a volume of another node":             {false, patch("volume-n2", grow)},
 		"grow a volume without a node":              {true, patch("volume-none", grow)},
+		"label an own volume":                       {true, patch("volume-n1", nodeLabel("n1"))},
+		"label a volume of another node":            {true, patch("volume-n2", nodeLabel("n2"))}, // as the elected process
+		"label and annotate another node's volume":  {false, patch("volume-n2", `{"metadata":{"labels":{"holdfast.dev/node":"n2"},"annotations":{"a":"b"}}}`)},
+		"put another label on another's volume":     {false, patch("volume-n2", `{"metadata":{"labels":{"a":"b"}}}`)},
 		"pin a volume without a node":               {false, patch("volume-none", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"x","operator":"Exists"}]}]}}}}`)},
 		"protect an own volume":                     {true, patch("volume-n1", policy)},
 		"unprotect a volume of another node":        {false, patch("volume-n2", policy)},
@@ -330,6 +334,10 @@ func volumeAttempts(w *nodesWorld) map[string]attempt {
 		"delete an own volume":                      {true, remove("volume-n1")},
 		"delete a volume of another node":           {false, remove("volume-n2")},
 	}
+}
+
+func nodeLabel(node string) string {
+	return fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, claim.NodeLabel, node)
 }
 
 func affinityOf(pv *corev1.PersistentVolume) *corev1.NodeSelectorRequirement {
@@ -359,10 +367,14 @@ func claimAttempts(w *nodesWorld) map[string]attempt {
 		"choose a claim without a node":                {true, patch("claim-none", choose(`"n1"`))},
 		"choose a claim of another driver":             {false, patch("claim-other", choose(`"n1"`))},
 		"report the size of a claim of another driver": {false, patch("claim-other", status, "status")},
-		"choose another node for a claim":              {false, patch("claim-none", choose(`"n2"`))},
+		"choose another node for a claim":              {true, patch("claim-none", choose(`"n2"`))}, // as the elected process
+		"choose another node and protect the claim":    {false, patch("claim-none", `{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"n2"},"finalizers":["example.com/user","provisioner.storage.kubernetes.io/cloning-protection"]}}`)},
 		"take a claim of another node":                 {false, patch("claim-n2", choose(`"n1"`))},
 		"send away an own claim":                       {true, patch("claim-n1", choose("null"))},
-		"send away a claim of another node":            {false, patch("claim-n2", choose("null"))},
+		"send away a claim of another node":            {true, patch("claim-n2", choose("null"))}, // as the elected process
+		"label an own claim with its node":             {true, patch("claim-n1", nodeLabel("n1"))},
+		"label a claim of another node with its node":  {true, patch("claim-n2", nodeLabel("n2"))},
+		"label a claim of another driver":              {false, patch("claim-other", nodeLabel("n1"))},
 		"hand an own claim to another node":            {false, patch("claim-n1", choose(`"n2"`))},
 		"report the size of an own claim":              {true, patch("claim-n1", status, "status")},
 		"report the size of a claim of another node":   {false, patch("claim-n2", status, "status")},
@@ -402,7 +414,9 @@ func snapshotAttempts(w *nodesWorld) map[string]attempt {
 		"finish an own content":                    {true, content("content-n1", ready, "status")},
 		"finish a content of another node":         {false, content("content-n2", ready, "status")},
 		"take a content without a node":            {true, content("content-none", label(`"n1"`))},
-		"give a content without a node to another": {false, content("content-none", label(`"n2"`))},
+		"give a content without a node to another": {true, content("content-none", label(`"n2"`))}, // as the elected process
+		"mark a content and give it to another":    {false, content("content-none", `{"metadata":{"labels":{"snapshot.storage.kubernetes.io/managed-by":"n2"},"annotations":{"snapshot.storage.kubernetes.io/volumesnapshot-being-created":"yes"}}}`)},
+		"have all nodes asked for a content":       {true, content("content-none", label(`""`))},
 		"take a content of another node":           {false, content("content-n2", label(`"n1"`))},
 		"let an own content go":                    {false, content("content-n1", label("null"))},
 		"have a content's snapshot deleted":        {false, content("content-n1", `{"spec":{"deletionPolicy":"Delete"}}`)},

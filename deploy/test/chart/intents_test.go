@@ -95,6 +95,38 @@ func TestNamespaces_ofTheClusterAreRefused(t *testing.T) {
 	}
 }
 
+// TestNodeLabel_isCopiedWhereTheAPIServerCanDoIt: an object of a kind that the API server
+// does not serve would fail the installation.
+func TestNodeLabel_isCopiedWhereTheAPIServerCanDoIt(t *testing.T) {
+	for _, c := range []struct {
+		values string
+		served []string
+		want   int
+	}{
+		{"{}", []string{mutatingPolicies}, 1},
+		{"{}", nil, 0},
+		{"{local: {nodeObjectsOnly: false}}", []string{mutatingPolicies}, 0},
+		{"{backend: ebs}", []string{mutatingPolicies}, 0},
+	} {
+		documents, err := load(t).Render(Options{Release: "release", Namespace: "storage", Values: c.values, Served: c.served})
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies, bindings := 0, 0
+		for _, d := range documents {
+			switch d.Kind {
+			case "MutatingAdmissionPolicy":
+				policies++
+			case "MutatingAdmissionPolicyBinding":
+				bindings++
+			}
+		}
+		if policies != c.want || bindings != c.want {
+			t.Errorf("%s, served %v: %d policies, %d bindings, want %d", c.values, c.served, policies, bindings, c.want)
+		}
+	}
+}
+
 // TestOwnNodePolicies_coverEachKindThatANodeChanges: all nodes have one account,
 // so RBAC grants each the objects of all. The policies' effect is tested on an API
 // server.

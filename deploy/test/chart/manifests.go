@@ -57,9 +57,14 @@ func (c Chart) Manifests() ([]Manifest, error) {
 	}, policies, windows), nil
 }
 
+// mutatingPolicies is the kind that the API server has to serve for the label of claims.
+const mutatingPolicies = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+
 // policies are the rules of admission, one file each.
 func (c Chart) policies() (manifests []Manifest, err error) {
 	for _, file := range []struct{ name, what, values, only string }{
+		{"local-node-label.yaml", "# Labels claims with their node in the write that selects it, for local.yaml (Kubernetes 1.36 and later).\n",
+			"{backend: local}", "holdfast-node-label"},
 		{"pipe-policy.yaml", "# Who may have the pipes of csi-proxy (Kubernetes 1.30 and later). Allow accounts where it says \"in []\".\n",
 			"{pipePolicy: {kind: policy}}", "holdfast-pipe"},
 		{"pipe-webhook.yaml", "# The same as a webhook. Add its namespace, --allow arguments, the secret holdfast-pipe and its caBundle.\n",
@@ -71,7 +76,9 @@ func (c Chart) policies() (manifests []Manifest, err error) {
 		{"inline-webhook.yaml", "# The rules of inline-policy.yaml as a webhook. Add its namespace, the secret holdfast-inline and its caBundle.\n",
 			"{inlinePolicy: {kind: webhook, webhook: {secretName: holdfast-inline}}}", "holdfast-inline"},
 	} {
-		documents, err := c.Render(Options{Release: "holdfast", Namespace: manifestNamespace, Values: file.values})
+		documents, err := c.Render(Options{
+			Release: "holdfast", Namespace: manifestNamespace, Values: file.values, Served: []string{mutatingPolicies},
+		})
 		if err != nil {
 			return nil, err
 		}

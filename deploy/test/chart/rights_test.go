@@ -59,6 +59,9 @@ func needed(arguments map[string]string, central bool) []rights.Right {
 	if slices.Contains(roles, rights.Provision) {
 		roles = append(roles, rights.Intent)
 	}
+	if arguments["node-objects-only"] == "true" {
+		roles = append(roles, rights.Coordinate, rights.Lease)
+	}
 	if arguments["enable-capacity"] == "true" {
 		roles = append(roles, rights.Capacity)
 	}

@@ -56,6 +56,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- if or (include "holdfast.perNode" .) .Values.controller.enabled }}true{{ end -}}
 {{- end -}}
 
+{{/* Whether a node's process watches the objects of its node alone, and one of them is elected to label them. */}}
+{{- define "holdfast.electsNode" -}}
+{{- if and (include "holdfast.perNode" .) .Values.local.nodeObjectsOnly }}true{{ end -}}
+{{- end -}}
+
 {{- define "holdfast.image" -}}
 {{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{- with .image.digest }}@{{ . }}{{ end -}}
@@ -136,6 +141,9 @@ app.kubernetes.io/component: {{ .component }}
 - --enable-capacity={{ include "holdfast.capacity" . }}
 - --extra-create-metadata={{ $c.extraCreateMetadata }}
 - --strict-topology={{ include "holdfast.strictTopology" . }}
+{{- if include "holdfast.perNode" . }}
+- --node-objects-only={{ .Values.local.nodeObjectsOnly }}
+{{- end }}
 {{- with $c.defaultFSType }}
 - --default-fstype={{ . }}
 {{- end }}

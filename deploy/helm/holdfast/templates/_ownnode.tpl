@@ -34,12 +34,22 @@ spec:
       expression: 'request.operation == "DELETE" ? [] : [object]'
     - name: both
       expression: variables.before + variables.after
-    {{- if .metadata }}
     - name: annotationsBefore
       expression: "has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}"
     - name: annotationsAfter
       expression: "has(object.metadata.annotations) ? object.metadata.annotations : {}"
-    {{- end }}
+    - name: labelsBefore
+      expression: "has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}"
+    - name: labelsAfter
+      expression: "has(object.metadata.labels) ? object.metadata.labels : {}"
+    - name: finalizersBefore
+      expression: "has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : []"
+    - name: finalizersAfter
+      expression: "has(object.metadata.finalizers) ? object.metadata.finalizers : []"
+    # What the elected process writes to objects of other nodes.
+    - name: coordinates
+      expression: >-
+        {{ .coordinates | default "false" }}
   validations:
     {{- .validations | nindent 4 }}
     {{- with .metadata }}
@@ -47,9 +57,14 @@ spec:
         request.operation == "UPDATE" && object.spec == oldObject.spec
       message: the driver of a node changes no spec of this kind, and makes and deletes no object of it
       reason: Forbidden
-    {{- if not .labels }}
+    {{- if .nodeLabel }}
     - expression: >-
-        (has(object.metadata.labels) ? object.metadata.labels : {}) == (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {})
+        variables.labelsAfter.all(k, k == "holdfast.dev/node" || k in variables.labelsBefore && variables.labelsBefore[k] == variables.labelsAfter[k]) &&
+        variables.labelsBefore.all(k, k in variables.labelsAfter)
+      message: the driver of a node changes the label holdfast.dev/node alone
+      reason: Forbidden
+    {{- else if not .labels }}
+    - expression: variables.labelsAfter == variables.labelsBefore
       message: the driver of a node changes no label of this kind
       reason: Forbidden
     {{- end }}
@@ -60,8 +75,7 @@ spec:
       reason: Forbidden
     {{- if .finalizers }}
     - expression: >-
-        (has(object.metadata.finalizers) ? object.metadata.finalizers : []).filter(f, !(f in {{ toJson .finalizers }})) ==
-        (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : []).filter(f, !(f in {{ toJson .finalizers }}))
+        variables.finalizersAfter.filter(f, !(f in {{ toJson .finalizers }})) == variables.finalizersBefore.filter(f, !(f in {{ toJson .finalizers }}))
       message: the driver of a node changes the finalizers {{ join ", " .finalizers }} alone
       reason: Forbidden
     {{- end }}
@@ -79,11 +93,11 @@ spec:
 
 {{- define "holdfast.ownVolumes" -}}
 - expression: >-
-    variables.node != "" && variables.both.all(pv,
-      has(pv.spec.csi) && pv.spec.csi.driver == "{{ .driver }}" &&
+    variables.node != "" && variables.both.all(pv, has(pv.spec.csi) && pv.spec.csi.driver == "{{ .driver }}") &&
+    (variables.coordinates || variables.both.all(pv,
       (request.operation != "CREATE" && variables.both.all(v, !has(v.spec.nodeAffinity)) || has(pv.spec.nodeAffinity) && has(pv.spec.nodeAffinity.required) && pv.spec.nodeAffinity.required.nodeSelectorTerms.size() > 0 &&
       pv.spec.nodeAffinity.required.nodeSelectorTerms.all(term, has(term.matchExpressions) &&
-        term.matchExpressions.exists(e, e.key == "{{ .key }}" && e.operator == "In" && e.values == [variables.node]))))
+        term.matchExpressions.exists(e, e.key == "{{ .key }}" && e.operator == "In" && e.values == [variables.node])))))
   message: the driver of a node may make PersistentVolumes of its own volumes, and change and delete those and volumes without a node
   reason: Forbidden
 - expression: >-
@@ -106,8 +120,8 @@ spec:
 {{- end -}}
 {{- define "holdfast.ownClaims" -}}
 - expression: >-
-    variables.node != "" && variables.both.all(pvc, !has(pvc.metadata.annotations) || {{ toJson .selected }}.all(k,
-      !(k in pvc.metadata.annotations) || pvc.metadata.annotations[k] in ["", variables.node]))
+    variables.node != "" && (variables.coordinates || variables.both.all(pvc, !has(pvc.metadata.annotations) || {{ toJson .selected }}.all(k,
+      !(k in pvc.metadata.annotations) || pvc.metadata.annotations[k] in ["", variables.node])))
   message: the driver of a node may change claims for which its node is selected, or none
   reason: Forbidden
 - expression: >-
@@ -123,15 +137,15 @@ spec:
 {{- end -}}
 {{- define "holdfast.ownContents" -}}
 - expression: >-
-    variables.node != "" && variables.both.all(content, content.spec.driver == "{{ .driver }}" && (!has(content.metadata.labels) ||
-      !("{{ .managed }}" in content.metadata.labels) || content.metadata.labels["{{ .managed }}"] == variables.node))
+    variables.node != "" && variables.both.all(content, content.spec.driver == "{{ .driver }}") &&
+    (variables.coordinates || variables.both.all(content, !has(content.metadata.labels) ||
+      !("{{ .managed }}" in content.metadata.labels) || content.metadata.labels["{{ .managed }}"] in ["", variables.node]))
   message: the driver of a node may change snapshot contents of its own node, or of none
   reason: Forbidden
 - expression: >-
-    variables.before.all(content, !has(content.metadata.labels) || content.metadata.labels.all(k, has(object.metadata.labels) &&
-      k in object.metadata.labels && object.metadata.labels[k] == content.metadata.labels[k])) &&
-    variables.after.all(content, !has(content.metadata.labels) || content.metadata.labels.all(k, k == "{{ .managed }}" ||
-      has(oldObject.metadata.labels) && k in oldObject.metadata.labels))
+    request.operation != "UPDATE" ||
+    variables.labelsBefore.all(k, k in variables.labelsAfter && (variables.labelsAfter[k] == variables.labelsBefore[k] || k == "{{ .managed }}" && variables.labelsBefore[k] == "")) &&
+    variables.labelsAfter.all(k, k == "{{ .managed }}" || k in variables.labelsBefore)
   message: the driver of a node adds the label {{ .managed }} and changes no other
   reason: Forbidden
 {{- end -}}
@@ -141,6 +155,14 @@ spec:
       c.nodeTopology.matchLabels == {"{{ .key }}": variables.node} &&
       has(c.metadata.labels) && "csi.storage.k8s.io/drivername" in c.metadata.labels && c.metadata.labels["csi.storage.k8s.io/drivername"] == "{{ .driver }}")
   message: the driver of a node may write the capacity of its own node alone
+  reason: Forbidden
+{{- end -}}
+{{- define "holdfast.ownLeases" -}}
+- expression: >-
+    variables.node != "" && ["pod-name", "pod-uid"].all(k, "authentication.kubernetes.io/" + k in request.userInfo.extra) &&
+    variables.after.all(l, !has(l.spec) || !has(l.spec.holderIdentity) || l.spec.holderIdentity in ["",
+      request.userInfo.extra["authentication.kubernetes.io/pod-name"][0] + "_" + request.userInfo.extra["authentication.kubernetes.io/pod-uid"][0]])
+  message: the driver of a node may hold a Lease under the name of its own pod alone
   reason: Forbidden
 {{- end -}}
 {{- define "holdfast.ownIntents" -}}
