@@ -50,6 +50,9 @@ type Options struct {
 	// Immediate selects nodes for claims with immediate binding
 	// (--node-deployment-immediate-binding).
 	Immediate bool
+	// CrossNamespace serves claims whose source is in another namespace, if a
+	// ReferenceGrant allows that.
+	CrossNamespace bool
 	// Refused returns why the driver rejects a StorageClass; it may be nil.
 	Refused func(class string) (why string, refused bool)
 	// LostAfter replaces defaultLostAfter, and Skip defaultSkip.
@@ -68,6 +71,7 @@ type Controller struct {
 	snapshots *cluster.Store[*snapshotv1.VolumeSnapshot]
 	contents  contents[*snapshotv1.VolumeSnapshotContent]
 	groups    contents[*groupv1.VolumeGroupSnapshotContent]
+	grants    *cluster.Grants // nil without Options.CrossNamespace
 
 	nodes      *nodes
 	rooms      *rooms
@@ -97,6 +101,10 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.contents, c.groups = snapshotContents(env), groupContents(env)
 	c.claims.Use(cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByVolumeName(), c.waitingClaims())
 	c.volumes.Use(cluster.VolumeByHandle(), c.volumesByLabel(), volumesByClaim())
+	if o.CrossNamespace {
+		c.claims.Use(cluster.ClaimByForeignSource())
+		c.grants = env.Set.Grants(func(namespace string) { c.wake(cluster.ClaimByForeignSource(), namespace) })
+	}
 	c.listen()
 	return c
 }

@@ -234,6 +234,38 @@ func TestSelect_leavesLateBindingToTheScheduler(t *testing.T) {
 	w.event("ns/a", `rejects the class: no such tier`)
 }
 
+// TestSelect_withoutADriverTheEventNamesNoReason: a coordinator calls no driver.
+func TestSelect_withoutADriverTheEventNamesNoReason(t *testing.T) {
+	late := func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.Annotations, pvc.CreationTimestamp = nil, metav1.NewTime(time.Now().Add(-time.Hour))
+	}
+	for name, row := range map[string]struct {
+		rooms []runtime.Object
+		event bool
+	}{
+		"room for another class":   {[]runtime.Object{room("fast", "n1", 1<<30)}, true},
+		"no room for the class":    {[]runtime.Object{room("fast", "n1", 1<<30), room("late", "n1", 0)}, false},
+		"a driver without numbers": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, twoNodes(append(row.rooms, newClass("late", waitForConsumer))...)...)
+			w.run()
+			w.Add(newClaim("a", ofClass("late"), late), newClaim("last", ofClass("none")))
+			w.event("ns/last", "not found")
+			if !row.event {
+				for _, event := range w.Events() {
+					if strings.Contains(event, "ns/a") {
+						t.Errorf("event %s", event)
+					}
+				}
+				return
+			}
+			w.event("ns/a", `no node reports room for the class; driver d.example may reject its parameters`)
+		})
+	}
+}
+
 func TestSelection_endsWithItsNode(t *testing.T) {
 	for name, row := range map[string]struct {
 		class string

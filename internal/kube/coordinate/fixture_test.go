@@ -44,11 +44,18 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 // run starts a coordinator in a process of its own.
 func (w *world) run(change ...func(*cluster.Env, *Options)) (stop func()) {
 	w.t.Helper()
+	_, stop = w.controller(change...)
+	return stop
+}
+
+func (w *world) controller(change ...func(*cluster.Env, *Options)) (controller *Controller, stop func()) {
+	w.t.Helper()
 	env, options := w.NewEnv(), Options{Immediate: true, LostAfter: 20 * time.Millisecond, Skip: time.Minute}
 	for _, c := range change {
 		c(env, &options)
 	}
-	return w.Run(env, New(env, options))
+	controller = New(env, options)
+	return controller, w.Run(env, controller)
 }
 
 // machine returns a node that runs the driver. Its zone is "z".

@@ -47,12 +47,21 @@ func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, 
 }
 
 // unscheduled writes the event on a claim for which the scheduler finds no node, because
-// the driver rejects the class and reports no capacity for it.
+// the driver rejects the class and reports no capacity for it. A process without a driver
+// does not know the reason.
 func (c *Controller) unscheduled(pvc *corev1.PersistentVolumeClaim) time.Duration {
-	if c.options.Refused == nil || !c.unbound(pvc) || !c.ofClass(pvc) {
+	if !c.unbound(pvc) || !c.ofClass(pvc) {
 		return 0
 	}
 	class := claim.ClassName(pvc)
+	if c.options.Refused == nil {
+		// The nodes report the room for a new class soon after its creation.
+		if c.rooms.lacks(class) && time.Since(pvc.CreationTimestamp.Time) > recheckPeriod {
+			c.events.warn(pvc, "no pod with a volume of StorageClass %q can be scheduled, since no node reports room for the class; "+
+				"driver %s may reject its parameters", class, c.env.Driver)
+		}
+		return recheckPeriod
+	}
 	if why, refused := c.options.Refused(class); refused {
 		c.events.warn(pvc, "no pod with a volume of StorageClass %q can be scheduled, since driver %s rejects the class: %.800s",
 			class, c.env.Driver, why)
@@ -72,13 +81,13 @@ func (c *Controller) selectNode(
 	if c.hasVolume(pvc) {
 		return 0, nil // the controller-manager binds them
 	}
-	for _, source := range cluster.ClaimBySource().Values(pvc) {
-		return c.selectBySource(ctx, pvc, source)
+	if len(cluster.ClaimBySource().Values(pvc)) > 0 {
+		return c.selectBySource(ctx, pvc, class)
 	}
 	if late(class) || !c.options.Immediate {
 		return 0, nil
 	}
-	candidates, allowed := c.candidates(class)
+	candidates, allowed := candidatesOf(class, c.nodes.all())
 	if len(candidates) == 0 {
 		if allowed == 0 {
 			c.events.warn(pvc, "no node that StorageClass %q allows runs driver %s", class.Name, c.env.Driver)
@@ -90,9 +99,10 @@ func (c *Controller) selectNode(
 	return c.selectWithRoom(ctx, pvc, class, candidates)
 }
 
-// candidates returns the nodes that may be selected, and how many the class allows.
-func (c *Controller) candidates(class *storagev1.StorageClass) (open []node, allowed int) {
-	for _, one := range c.nodes.all() {
+// candidatesOf returns those of some nodes that may be selected, and how many the class
+// allows.
+func candidatesOf(class *storagev1.StorageClass, nodes []node) (open []node, allowed int) {
+	for _, one := range nodes {
 		if len(class.AllowedTopologies) > 0 && claim.CheckTopology(class, one.term.Map()) != nil {
 			continue
 		}

@@ -56,6 +56,19 @@ func (r *rooms) of(class string, segment claim.Term) (bytes int64, known bool) {
 	return bytes, known
 }
 
+// lacks reports whether objects exist for other classes only. A driver without
+// GET_CAPACITY has none at all.
+func (r *rooms) lacks(class string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for known := range r.known {
+		if known.class == class {
+			return false
+		}
+	}
+	return len(r.known) > 0
+}
+
 func goalOf(object *storagev1.CSIStorageCapacity) goal {
 	var segments map[string]string
 	if object.NodeTopology != nil {

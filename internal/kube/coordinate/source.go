@@ -2,12 +2,14 @@ package coordinate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,47 +23,64 @@ const (
 	snapshotKind = "VolumeSnapshot"
 )
 
-// selectBySource selects the node of a claim's source. The process of that node checks
-// the source. key is that of cluster.ClaimBySource.
+// selectBySource selects a node for a copy: one that has the source. The process of that
+// node checks the source.
 func (c *Controller) selectBySource(
-	ctx context.Context, pvc *corev1.PersistentVolumeClaim, key string,
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
 ) (time.Duration, error) {
-	kind, name, _ := strings.Cut(key, "/")
-	var candidates []node
-	var lacks string
-	switch kind {
-	case claimKind:
-		candidates, lacks = c.nodesOfClaim(name)
-	case snapshotKind:
-		candidates, lacks = c.nodesOfSnapshot(name)
-	default:
-		return 0, nil // a volume populator's
+	source, err := claim.SourceOf(pvc)
+	if errors.Is(err, claim.ErrPopulated) {
+		return 0, nil
 	}
-	if lacks != "" {
-		c.events.warn(pvc, "%s: the source, %s %q, %s", claim.Describe(pvc), kind, name, lacks)
+	if err == nil {
+		err = c.grants.Check(pvc, source)
+	}
+	if err != nil {
+		c.events.warn(pvc, "%v", err)
 		return recheckPeriod, nil
 	}
-	pause := recheckPeriod
-	for _, one := range candidates {
-		if wait := c.placements.skips(pvc.UID, one.name); wait > 0 {
-			pause = min(pause, wait)
-			continue
-		}
-		if one.open() {
-			return c.writeNode(ctx, pvc, one.name)
-		}
+	having, lacks := c.nodesOf(source)
+	candidates, allowed := candidatesOf(class, having)
+	switch {
+	case lacks != "":
+	case allowed == 0:
+		lacks = fmt.Sprintf("is on no node that StorageClass %q allows", class.Name)
+	case len(candidates) == 0 && len(having) == 1:
+		lacks = fmt.Sprintf("is on node %q, which is not ready or accepts no pods", having[0].name)
+	case len(candidates) == 0:
+		lacks = fmt.Sprintf("is on %d nodes, none of which is ready and accepts pods", len(having))
 	}
-	if len(candidates) == 1 && c.placements.skips(pvc.UID, candidates[0].name) == 0 {
-		c.events.warn(pvc, "%s: the source, %s %q, is on node %q, which is not ready or accepts no pods",
-			claim.Describe(pvc), kind, name, candidates[0].name)
+	if lacks != "" {
+		c.events.warn(pvc, "%s: the source, %s, %s", claim.Describe(pvc), source, lacks)
+		return recheckPeriod, nil
 	}
-	return pause, nil
+	if len(candidates) > 1 {
+		return c.selectWithRoom(ctx, pvc, class, candidates)
+	}
+	if pause := c.placements.skips(pvc.UID, candidates[0].name); pause > 0 {
+		return min(pause, recheckPeriod), nil
+	}
+	return c.writeNode(ctx, pvc, candidates[0].name)
+}
+
+// nodesOf returns the nodes on which a copy of a source can be created, or what the source
+// lacks.
+func (c *Controller) nodesOf(source claim.SourceRef) (found []node, lacks string) {
+	if source.Kind == claim.SourceSnapshot {
+		found, lacks = c.nodesOfSnapshot(source.Key())
+	} else {
+		found, lacks = c.nodesOfClaim(source.Key())
+	}
+	if lacks == "" && len(found) == 0 {
+		lacks = "is on a node that does not run driver " + c.env.Driver
+	}
+	return found, lacks
 }
 
 // nodesOfClaim returns the nodes that have the volume of a claim, or what it lacks.
-func (c *Controller) nodesOfClaim(key string) (candidates []node, lacks string) {
-	source, found := c.claims.Get(key)
-	if !found {
+func (c *Controller) nodesOfClaim(key string) (found []node, lacks string) {
+	source, exists := c.claims.Get(key)
+	if !exists {
 		return nil, "does not exist"
 	}
 	pv := c.volumeOf(source)
@@ -71,41 +90,41 @@ func (c *Controller) nodesOfClaim(key string) (candidates []node, lacks string) 
 	case pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil:
 		return c.nodes.all(), ""
 	}
-	return c.orLacks(c.nodes.matching(pv.Spec.NodeAffinity))
+	return c.nodes.matching(pv.Spec.NodeAffinity), ""
 }
 
-// nodesOfSnapshot returns the nodes that have a snapshot: the one of its content's label,
-// or those of the volume that it is of.
-func (c *Controller) nodesOfSnapshot(key string) (candidates []node, lacks string) {
-	snapshot, found := c.snapshots.Get(key)
-	if !found {
+// nodesOfSnapshot returns the nodes that have a snapshot: those of its topology, the one of
+// its content's label, or those of the volume that it is of.
+func (c *Controller) nodesOfSnapshot(key string) (found []node, lacks string) {
+	snapshot, exists := c.snapshots.Get(key)
+	if !exists {
 		return nil, "does not exist"
 	}
-	content, found := c.contents.store.Get(lifecycle.BoundContent(snapshot))
-	if !found {
+	content, exists := c.contents.store.Get(lifecycle.BoundContent(snapshot))
+	if !exists {
 		return nil, "is not bound to a VolumeSnapshotContent yet"
 	}
 	if content.Spec.Driver != c.env.Driver {
 		return nil, "is of driver " + content.Spec.Driver
 	}
+	usable, err := claim.SnapshotTerms(content.Annotations)
+	if err != nil {
+		return nil, fmt.Sprintf("has VolumeSnapshotContent %q: %v", content.Name, err)
+	}
+	if usable != nil {
+		return slices.DeleteFunc(slices.Clone(c.nodes.all()), func(one node) bool { return !claim.Restorable(usable, one.term) }), ""
+	}
 	if value := content.Labels[claim.ManagedByLabel]; value != claim.AnyNode {
-		return c.orLacks(c.labelled(value))
+		return c.labelled(value), ""
 	}
 	for _, handle := range c.contents.volumes(content) {
 		for _, pv := range c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle)) {
 			if pv.Spec.NodeAffinity != nil && pv.Spec.NodeAffinity.Required != nil {
-				return c.orLacks(c.nodes.matching(pv.Spec.NodeAffinity))
+				return c.nodes.matching(pv.Spec.NodeAffinity), ""
 			}
 		}
 	}
 	return nil, "is on a node that is not known yet"
-}
-
-func (c *Controller) orLacks(found []node) ([]node, string) {
-	if len(found) == 0 {
-		return nil, "is on a node that does not run driver " + c.env.Driver
-	}
-	return found, ""
 }
 
 // labelled returns the node that a value of a node label names.
@@ -122,7 +141,7 @@ func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration,
 	kind, name, _ := strings.Cut(key, "/")
 	switch {
 	case c.inUse(key):
-		return 0, nil // its claim's end leads here again
+		return recheckPeriod, nil // or until its claim ends; its grant may end, too
 	case kind == claimKind:
 		return c.releaseClaim(ctx, name)
 	case kind == snapshotKind:
@@ -131,10 +150,10 @@ func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration,
 	return 0, nil
 }
 
-// inUse reports whether a pending claim is to be made of a source.
+// inUse reports whether a pending claim may be made of a source.
 func (c *Controller) inUse(key string) bool {
 	return slices.ContainsFunc(c.claims.By(cluster.ClaimBySource(), key), func(pvc *corev1.PersistentVolumeClaim) bool {
-		return pvc.Spec.VolumeName == "" && pvc.DeletionTimestamp == nil
+		return c.unbound(pvc) && c.grants.MayUse(pvc)
 	})
 }
 

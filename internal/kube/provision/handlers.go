@@ -34,9 +34,6 @@ func (c *Controller) listen() {
 	if c.snapshots != nil {
 		c.snapshots.OnChange(c.snapshotChanged)
 	}
-	if c.grants != nil {
-		c.grants.OnChange(c.grantChanged)
-	}
 	if c.contents != nil {
 		c.contents.OnChange(func(old, now *snapshotv1.VolumeSnapshotContent) {
 			if c.env.Scope.Labelled && old == nil && now.Spec.Driver == c.env.Driver {

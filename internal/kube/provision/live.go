@@ -90,19 +90,33 @@ func (c *Controller) patchSnapshot(
 // that this process does not watch, because it was not labelled yet: an administrator has
 // just written it. The deletion that follows cannot be undone.
 func (c *Controller) unlabelledTwin(ctx context.Context, pv *corev1.PersistentVolume) (string, error) {
-	if !c.env.Scope.Labelled {
+	if c.unlabelled == nil {
 		return "", nil
 	}
+	volumes, _, err := c.unlabelled.Get(ctx, struct{}{})
+	if err != nil {
+		return "", fmt.Errorf("list the PersistentVolumes without a node before volume %q is deleted: %w", pv.Spec.CSI.VolumeHandle, err)
+	}
+	return lifecycle.FindTwin(slices.Values(volumes), pv, c.elsewhereVolume), nil
+}
+
+// listUnlabelled lists the PersistentVolumes of the driver without claim.NodeLabel. Those
+// of other drivers, which lack it, may be many: it keeps none of them.
+func (c *Controller) listUnlabelled(ctx context.Context, _ []struct{}) (map[struct{}][]*corev1.PersistentVolume, error) {
+	var own []*corev1.PersistentVolume
 	options := metav1.ListOptions{LabelSelector: "!" + claim.NodeLabel, Limit: holderPage}
 	for {
 		page, err := c.env.Core.CoreV1().PersistentVolumes().List(ctx, options)
 		if err != nil {
-			return "", fmt.Errorf("list the PersistentVolumes without a node before volume %q is deleted: %w", pv.Spec.CSI.VolumeHandle, err)
+			return nil, err
 		}
-		volumes := slices.Collect(pointers(page.Items))
-		if twin := lifecycle.FindTwin(slices.Values(volumes), pv, c.elsewhereVolume); twin != "" || page.Continue == "" {
-			return twin, nil
+		for pv := range pointers(page.Items) {
+			if pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.env.Driver {
+				own = append(own, pv.DeepCopy()) // not the whole page
+			}
 		}
-		options.Continue = page.Continue
+		if options.Continue = page.Continue; options.Continue == "" {
+			return map[struct{}][]*corev1.PersistentVolume{{}: own}, nil
+		}
 	}
 }

@@ -149,7 +149,7 @@ func (c *Controller) copies(ctx context.Context, source cluster.Object) (bool, e
 // by an intent whose claim is gone.
 func (c *Controller) inUse(key string) bool {
 	for _, pvc := range c.claims.By(cluster.ClaimBySource(), key) {
-		if c.pending(pvc) && pvc.DeletionTimestamp == nil && c.mayUse(pvc) {
+		if c.pending(pvc) && pvc.DeletionTimestamp == nil && c.grants.MayUse(pvc) {
 			return true
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/holdfast-csi/holdfast/internal/claim/grant"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
@@ -123,7 +123,10 @@ type Controller struct {
 	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
 	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots, and with Scope.Labelled
 	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes, and with Scope.Labelled
-	grants      *cluster.Store[*grant.ReferenceGrant]       // nil without Options.CrossNamespace
+	grants      *cluster.Grants                             // nil without Options.CrossNamespace
+	// unlabelled lists the PersistentVolumes of the driver without claim.NodeLabel, once for
+	// all deletions that begin before the request does; nil without Scope.Labelled.
+	unlabelled *concurrency.Batcher[struct{}, []*corev1.PersistentVolume]
 	// contents say which node has a snapshot; nil without Options.Snapshots and for
 	// a central process.
 	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]
@@ -157,10 +160,13 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.sourceQueue = env.With(cluster.Limits{Workers: o.SourceWorkers}).Queue("sources", sourceFlow)
 	c.claims.Use(cluster.ClaimByUID(), cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByAttributesClass())
 	if o.CrossNamespace {
-		c.grants = env.Set.ReferenceGrants()
 		c.claims.Use(cluster.ClaimByForeignSource())
+		c.grants = env.Set.Grants(func(namespace string) { c.wake(cluster.ClaimByForeignSource(), namespace) })
 	}
 	c.volumes.Use(cluster.VolumeByHandle())
+	if env.Scope.Labelled {
+		c.unlabelled = concurrency.NewBatcher(c.listUnlabelled, concurrency.BatchOptions{})
+	}
 	if o.Attachments {
 		c.attachments = env.Set.Attachments()
 		c.attachments.Use(cluster.AttachmentByVolume())
@@ -219,6 +225,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	queues.Go(func() error { return c.sourceQueue.Run(ctx, c.syncSource) })
 	queues.Go(func() error { c.watchUnserved(ctx); return nil })
 	err := queues.Wait()
+	if c.unlabelled != nil {
+		c.unlabelled.Close()
+	}
 	abandon() // the queues may have ended before the function of AfterFunc began
 	stopWriting(nil)
 	if last := writer.Wait(); err == nil {
