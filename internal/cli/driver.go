@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/server"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
@@ -69,11 +70,7 @@ func newDriverCommand(version string) *cobra.Command {
 		"`DIRECTORY` in which to register with a kubelet (default: do not)")
 	flags.StringVar(&f.registrationPath, "registration-path", "",
 		"`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
-	flags.StringVar(&f.metricsAddress, "metrics-address", "",
-		"`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
-	flags.StringVar(&f.metricsTLS.CertificateFile, "metrics-cert-file", "",
-		"`FILE` with a certificate, PEM, to serve --metrics-address over HTTPS; it is read again when it changes")
-	flags.StringVar(&f.metricsTLS.KeyFile, "metrics-key-file", "", "`FILE` with the key of --metrics-cert-file")
+	bindMetrics(flags, &f.metricsAddress, &f.metricsTLS)
 	bindProfiles(flags, &f.pprofAddress)
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -90,13 +87,21 @@ func newDriverCommand(version string) *cobra.Command {
 	return command
 }
 
+// bindMetrics declares the flags of the page of metrics.
+func bindMetrics(flags *pflag.FlagSet, address *string, tls *telemetry.TLS) {
+	flags.StringVar(address, "metrics-address", "",
+		"`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
+	flags.StringVar(&tls.CertificateFile, "metrics-cert-file", "",
+		"`FILE` with a certificate, PEM, to serve --metrics-address over HTTPS; it is read again when it changes")
+	flags.StringVar(&tls.KeyFile, "metrics-key-file", "", "`FILE` with the key of --metrics-cert-file")
+}
+
 // checkMetrics checks the flags of the page of metrics.
-func (f *driverFlags) checkMetrics() error {
-	tls := f.metricsTLS
+func checkMetrics(address string, tls telemetry.TLS) error {
 	switch {
 	case (tls.CertificateFile == "") != (tls.KeyFile == ""):
 		return usageErrorf("--metrics-cert-file and --metrics-key-file go together")
-	case tls.CertificateFile != "" && f.metricsAddress == "":
+	case tls.CertificateFile != "" && address == "":
 		return usageErrorf("--metrics-cert-file needs --metrics-address")
 	}
 	return nil
@@ -122,7 +127,8 @@ func (f driverFlags) run(command *cobra.Command, mode []string, upstream *upstre
 		}
 		f.kubernetes = &f.kube
 	}
-	err = errors.Join(f.checkStartupTaint(), f.checkMetrics(), checkProfiles(f.pprofAddress), f.checkWindowsHost(command.Flags()))
+	err = errors.Join(f.checkStartupTaint(), checkMetrics(f.metricsAddress, f.metricsTLS), checkProfiles(f.pprofAddress),
+		f.checkWindowsHost(command.Flags()))
 	if err != nil {
 		return err
 	}

@@ -40,14 +40,9 @@ type kubeFlags struct {
 }
 
 func (k *kubeFlags) bind(flags *pflag.FlagSet) {
-	flags.StringVar(&k.kubeconfig, "kubeconfig", "", "`FILE` with the way to the API server (default: that of the pod)")
-	flags.StringVar(&k.namespace, "namespace", os.Getenv("POD_NAMESPACE"),
-		"`NAMESPACE` of this process's own objects (default $POD_NAMESPACE, or the pod's)")
+	k.bindProcess(flags)
 	flags.StringVar(&k.intents, "intents-namespace", "",
 		"`NAMESPACE` of the intents alone (default: that of --namespace)")
-	flags.StringVar(&k.pod, "pod-name", os.Getenv("POD_NAME"), "`NAME` of this process's pod (default $POD_NAME)")
-	flags.StringVar(&k.podUID, "pod-uid", os.Getenv("POD_UID"),
-		"`UID` of this process's pod (default $POD_UID); with it a restarted container takes its lease up at once")
 	flags.StringVar(&k.node, "node-name", cmp.Or(os.Getenv("NODE_NAME"), os.Getenv("CSI_NODE_NAME")),
 		"`NAME` of this process's Node object (default $NODE_NAME, $CSI_NODE_NAME)")
 	flags.StringSliceVar(&k.roles, "controllers", nil,
@@ -57,6 +52,18 @@ func (k *kubeFlags) bind(flags *pflag.FlagSet) {
 			"where each node acts for itself, one of them coordinates all (--node-objects-only)")
 	k.limits.Bind(flags)
 	k.tuning.Bind(flags)
+	flags.BoolVar(&k.lease.HoldUpstream, "hold-upstream-leases", false,
+		"hold the leases of the sidecars, too, during a migration: sidecars with leader election stay passive")
+}
+
+// bindProcess declares the flags of a process that works while it holds a lease.
+func (k *kubeFlags) bindProcess(flags *pflag.FlagSet) {
+	flags.StringVar(&k.kubeconfig, "kubeconfig", "", "`FILE` with the way to the API server (default: that of the pod)")
+	flags.StringVar(&k.namespace, "namespace", os.Getenv("POD_NAMESPACE"),
+		"`NAMESPACE` of this process's own objects (default $POD_NAMESPACE, or the pod's)")
+	flags.StringVar(&k.pod, "pod-name", os.Getenv("POD_NAME"), "`NAME` of this process's pod (default $POD_NAME)")
+	flags.StringVar(&k.podUID, "pod-uid", os.Getenv("POD_UID"),
+		"`UID` of this process's pod (default $POD_UID); with it a restarted container takes its lease up at once")
 	k.lease.Bind(flags)
 }
 
@@ -117,12 +124,26 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 }
 
 // check refuses settings whose effect would show only in the middle of the work: calls
-// that end before they begin, volumes whose name no object can have, a lease that
-// others may take while it is renewed (client-go's rules for its times).
+// that end before they begin, volumes whose name no object can have, times of a lease.
 func (k *kubeFlags) check() error {
 	if err := k.limits.Check(); err != nil {
 		return &UsageError{Err: err}
 	}
+	if err := k.checkLease(); err != nil {
+		return err
+	}
+	name := k.tuning.VolumeNamePrefix + "-" + string(uuid.NewUUID())
+	if problems := validation.IsDNS1123Subdomain(name); k.tuning.VolumeNamePrefix != "" &&
+		(len(problems) > 0 || len(name) > longestVolumeName) {
+		return usageErrorf("--volume-name-prefix: %q cannot begin the name of a volume: use at most %d lower case letters, digits, '-' and '.'",
+			k.tuning.VolumeNamePrefix, longestVolumeName-len(name)+len(k.tuning.VolumeNamePrefix))
+	}
+	return nil
+}
+
+// checkLease refuses times of a lease that others may take while it is renewed
+// (client-go's rules).
+func (k *kubeFlags) checkLease() error {
 	switch l := k.lease; {
 	case k.elect && l.Duration.Truncate(time.Second) <= l.RenewDeadline: // a Lease has whole seconds
 		return usageErrorf("--leader-election-lease-duration: %v is not above --leader-election-renew-deadline, %v",
@@ -130,12 +151,6 @@ func (k *kubeFlags) check() error {
 	case k.elect && float64(l.RenewDeadline) <= lease.JitterFactor*float64(l.RetryPeriod):
 		return usageErrorf("--leader-election-renew-deadline: %v is not above %v times --leader-election-retry-period, %v",
 			l.RenewDeadline, lease.JitterFactor, l.RetryPeriod)
-	}
-	name := k.tuning.VolumeNamePrefix + "-" + string(uuid.NewUUID())
-	if problems := validation.IsDNS1123Subdomain(name); k.tuning.VolumeNamePrefix != "" &&
-		(len(problems) > 0 || len(name) > longestVolumeName) {
-		return usageErrorf("--volume-name-prefix: %q cannot begin the name of a volume: use at most %d lower case letters, digits, '-' and '.'",
-			k.tuning.VolumeNamePrefix, longestVolumeName-len(name)+len(k.tuning.VolumeNamePrefix))
 	}
 	return nil
 }

@@ -24,3 +24,25 @@ func TestHeap_isLeftToGOGCIfThatIsSet(t *testing.T) {
 		}
 	}
 }
+
+func TestHeap_isLimitedByTheContainer(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	for name, c := range map[string]struct {
+		container, gomemlimit string
+		want                  int64
+	}{
+		"a limit":              {"1073741824", "", 858993456},
+		"a limit and Go's own": {"1073741824", "5MiB", 1 << 40},
+		"none":                 {"", "", 1 << 40},
+		"not a number":         {"512Mi", "", 1 << 40},
+	} {
+		debug.SetMemoryLimit(1 << 40)
+		t.Setenv(memoryLimitVariable, c.container)
+		t.Setenv("GOMEMLIMIT", c.gomemlimit)
+		limitHeap()
+		if got := debug.SetMemoryLimit(-1); got != c.want {
+			t.Errorf("%s: the heap may have %d bytes, want %d", name, got, c.want)
+		}
+	}
+}

@@ -53,7 +53,7 @@ func NewRoot(stamped string) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
 	version := versionOrBuild(stamped)
 	root.AddCommand(newDriverCommand(version), newCSICommand(), newWhyCommand(), newExportCommand(),
-		newSidecarsCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version),
+		newSidecarsCommand(version), newCoordinateCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version),
 		newWorkloadCommand(), newPolicyCommand(), newAbandonNodeCommand(), newVersionCommand(version))
 	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
 		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand())

@@ -41,6 +41,7 @@ func TestRun_exitCodes(t *testing.T) {
 		{"driver on a pool that cannot be", []string{"driver", "--backend=local", "--pool=/proc/pool"}, 1, "open the pool /proc/pool"},
 		{"driver with the host of another system", []string{"driver", "--backend=ebs", "--windows-host=proxy"}, 2, "not a Windows node"},
 		{"driver with a host that is none", []string{"driver", "--backend=ebs", "--windows-host=pipe"}, 2, "none of auto, proxy, native"},
+		{"coordinate without a driver", []string{"coordinate"}, 2, "--driver-name is not given"},
 		{"surplus argument", []string{"version", "now"}, 2, "See 'holdfast version --help'."},
 	}
 	for _, c := range cases {

@@ -6,55 +6,106 @@ import (
 	"errors"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/coordinate"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/migration"
+	"github.com/holdfast-csi/holdfast/internal/kube/rights"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
-// CoordinatorOptions are those of Coordinate.
+// CoordinatorOptions are those of a Coordinator.
 type CoordinatorOptions struct {
 	Clients cluster.Clients
 	Driver  string // name of the CSI plugin
 	// Namespace is that of the lease and of the CSIStorageCapacity objects.
 	Namespace string
-	// Immediate selects nodes for claims with immediate binding.
-	Immediate bool
-	Lease     lease.Options
-	Limits    cluster.Limits
+	// Immediate and CrossNamespace are those of coordinate.Options.
+	Immediate, CrossNamespace bool
+	Lease                     lease.Options
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Failpoints *failpoint.Set
 }
 
-// Coordinate coordinates the processes of a driver's nodes (package coordinate) until ctx
-// ends, as long as this process holds the lease. It calls no driver.
-func Coordinate(ctx context.Context, o CoordinatorOptions) error {
+// Coordinator coordinates the processes of a driver's nodes (package coordinate) in a
+// process without a driver, while that holds the lease. The nodes' processes are not
+// elected then, so that their account needs no right to objects of other nodes.
+type Coordinator struct {
+	options CoordinatorOptions
+	elected atomic.Pointer[cluster.Env]
+}
+
+// NewCoordinator prepares a coordinator. It makes no request before Run.
+func NewCoordinator(o CoordinatorOptions) *Coordinator {
+	o.Logger = o.Logger.With("component", "kubernetes")
+	// The nodes that contend before they are upgraded read their number in the Lease.
+	o.Lease.Eager = true
+	if o.Lease.State == nil {
+		o.Lease.State = &lease.State{}
+	}
+	return &Coordinator{options: o}
+}
+
+// Run contends for the lease, and coordinates while it holds it, until ctx ends.
+func (c *Coordinator) Run(ctx context.Context) error {
+	o := c.options
 	recorder, stop, err := newRecorder(o.Clients, o.Driver)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	e := electable{
-		env: &cluster.Env{
-			Driver: o.Driver, Clients: o.Clients, Recorder: recorder, Namespace: o.Namespace, Limits: o.Limits,
-			Logger: o.Logger.With("component", "kubernetes"), Registerer: o.Registerer, Failpoints: o.Failpoints,
-		},
-		lease: o.Lease, options: coordinate.Options{Immediate: o.Immediate}, elected: &atomic.Bool{},
+	needed := []rights.Role{rights.Coordinate, rights.Lease, rights.Events}
+	if o.CrossNamespace {
+		needed = append(needed, rights.CrossNamespace)
 	}
-	return e.run(ctx)
+	checker := rights.Checker{Client: o.Clients.Core.AuthorizationV1(), Mode: rights.Central, Namespace: o.Namespace}
+	checker.Report(ctx, o.Logger, needed...)
+	o.Clients.Core = migration.For(o.Driver).Clients(o.Clients.Core)
+	return electable{
+		env: &cluster.Env{
+			Driver: o.Driver, Clients: o.Clients, Recorder: recorder, Namespace: o.Namespace,
+			Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
+		},
+		lease: o.Lease, elected: &c.elected,
+		options: coordinate.Options{Immediate: o.Immediate, CrossNamespace: o.CrossNamespace},
+	}.run(ctx)
+}
+
+// Describe describes the state of the coordinator. It returns an error while it holds the
+// lease and fills its caches. A standby, which has none, is ready.
+func (c *Coordinator) Describe() (words string, err error) {
+	switch {
+	case c.elected.Load() != nil:
+		return "coordinating the nodes of " + c.options.Driver, nil
+	case c.options.Lease.State.Leading():
+		return "", errors.New("filling the caches")
+	}
+	return "standby", nil
+}
+
+// Stuck is that of Controllers.
+func (c *Coordinator) Stuck() (queue string, since time.Duration) {
+	if env := c.elected.Load(); env != nil {
+		return env.Stuck()
+	}
+	return "", 0
 }
 
 // coordinate coordinates the nodes while this node's process holds the lease.
 func (c *Controllers) coordinate(ctx context.Context, env *cluster.Env) error {
 	e := electable{
 		env: env, lease: c.options.Lease, elected: &c.elected,
-		options: coordinate.Options{Immediate: c.options.Tuning.ImmediateOnNodes, Refused: c.refused},
+		options: coordinate.Options{
+			Immediate: c.options.Tuning.ImmediateOnNodes, CrossNamespace: c.options.Tuning.CrossNamespace, Refused: c.refused,
+		},
 	}
 	e.lease.HoldUpstream, e.lease.State = false, nil
 	return e.run(ctx)
@@ -65,7 +116,7 @@ type electable struct {
 	env     *cluster.Env
 	lease   lease.Options
 	options coordinate.Options
-	elected *atomic.Bool // set while it coordinates
+	elected *atomic.Pointer[cluster.Env] // the environment of the coordination, set while it works
 }
 
 // run contends for the lease until ctx ends. The lease is not that of a central process, which
@@ -114,9 +165,12 @@ func (e electable) term(ctx context.Context) error {
 		if err := own.Set.Wait(ctx); err != nil {
 			return unless(ctx, err)
 		}
-		e.elected.Store(true)
-		defer e.elected.Store(false)
-		return coordinator.Run(ctx)
+		e.elected.Store(own)
+		defer e.elected.Store(nil)
+		group, working := errgroup.WithContext(ctx)
+		group.Go(func() error { return freeAfterFill(working, own.Set) })
+		group.Go(func() error { return coordinator.Run(working) })
+		return group.Wait()
 	})
 }
 

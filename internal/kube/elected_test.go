@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
@@ -48,7 +49,11 @@ func machines(names ...string) (objects []runtime.Object) {
 // startNode starts the process of a node that watches its own objects.
 func startNode(t *testing.T, c *apiserver.Cluster, node string, change ...func(*Options)) *process {
 	t.Helper()
-	env := c.NewEnv()
+	return startNodeIn(t, c, c.NewEnv(), node, change...)
+}
+
+func startNodeIn(t *testing.T, c *apiserver.Cluster, env *cluster.Env, node string, change ...func(*Options)) *process {
+	t.Helper()
 	c.UseInstance(env, node)
 	own := func(o *Options) {
 		o.Clients, o.CSI, o.Node = env.Clients, env.CSI, node
@@ -166,7 +171,7 @@ func TestNodeObjects_theLossOfTheLeaseKeepsTheNode(t *testing.T) {
 	p := startNode(t, c, "n1")
 	eventually(t, func() error { return heldBy(c, lease.NodesName(driverName), "n1") })
 	eventually(t, func() error {
-		if !p.elected.Load() {
+		if p.elected.Load() == nil {
 			return fmt.Errorf("the process does not coordinate")
 		}
 		return nil
@@ -179,13 +184,37 @@ func TestNodeObjects_theLossOfTheLeaseKeepsTheNode(t *testing.T) {
 	held.Spec.HolderIdentity, held.Spec.LeaseDurationSeconds = &thief, &short
 	c.Put(held)
 	eventually(t, func() error { // when the thief's lease has expired
-		if !p.elected.Load() {
+		if p.elected.Load() == nil {
 			return fmt.Errorf("the process does not coordinate again")
 		}
 		return heldBy(c, lease.NodesName(driverName), "n1")
 	})
 	c.Add(newClaim("a"))
 	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+}
+
+// TestNodeObjects_theElectedProcessIsStuck: the queues of the elected process count for the
+// health of the node's process.
+func TestNodeObjects_theElectedProcessIsStuck(t *testing.T) {
+	c := apiserver.New(t, nodeLocal(), append(machines("n1"), newClass())...)
+	release := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(answer)
+	c.React("patch", "persistentvolumeclaims", func(apiserver.Request) error { <-release; return nil })
+	p := startNode(t, c, "n1")
+	for i := range 20 {
+		c.Add(newClaim(fmt.Sprint("c", i)))
+	}
+	eventually(t, func() error {
+		if queue, since := p.Stuck(); queue != "coordinate-claims" || since <= 0 {
+			return fmt.Errorf("queue %q is stuck for %v", queue, since)
+		}
+		return nil
+	})
+	answer()
+	for i := range 20 {
+		eventually(t, func() error { _, err := volumeOf(c, fmt.Sprint("c", i)); return err })
+	}
 }
 
 // TestNodeObjects_ofAnEarlierVersion: claims and volumes lack the labels, and the process of

@@ -69,8 +69,9 @@ type Controllers struct {
 	phase       atomic.Pointer[string]
 	env         atomic.Pointer[cluster.Env]
 	driver      atomic.Pointer[string]
-	// elected reports that this node's process coordinates all nodes.
-	elected atomic.Bool
+	// elected is the environment in which this node's process coordinates all nodes; nil
+	// unless it is elected.
+	elected atomic.Pointer[cluster.Env]
 	// refused returns why the driver rejects a class; nil without capacity objects.
 	refused func(class string) (why string, refused bool)
 }
@@ -127,9 +128,14 @@ func (c *Controllers) Describe() (words string, err error) {
 // that time; 0 if there is none.
 func (c *Controllers) Stuck() (queue string, since time.Duration) {
 	if env := c.env.Load(); env != nil {
-		return env.Stuck()
+		queue, since = env.Stuck()
 	}
-	return "", 0
+	if env := c.elected.Load(); env != nil {
+		if other, longer := env.Stuck(); longer > since {
+			return other, longer
+		}
+	}
+	return queue, since
 }
 
 // Run waits for the driver, fills the caches and runs the controllers until ctx

@@ -59,10 +59,7 @@ func (t *Tuning) Bind(flags *pflag.FlagSet) {
 	flags.IntVar(&t.VolumeNameUUIDLength, "volume-name-uuid-length", -1, "digits of the claim's UID in a volume's name; below 0 all, with dashes")
 	flags.BoolVar(&t.PublishReadOnly, "controller-publish-readonly", false, "mark volumes of ReadOnlyMany claims as read-only")
 	flags.BoolVar(&t.KeepVolumeMode, "prevent-volume-mode-conversion", true, "refuse to restore a snapshot in another volume mode unless its content allows it")
-	flags.BoolVar(&t.CrossNamespace, "cross-namespace-sources", false,
-		"serve claims whose source is in another namespace, if a ReferenceGrant there allows it")
-	flags.BoolVar(&t.ImmediateOnNodes, "node-deployment-immediate-binding", true,
-		"with node deployment, let the nodes provision claims with immediate binding")
+	t.BindCoordination(flags)
 	flags.BoolVar(&t.NodeObjectsOnly, "node-objects-only", false,
 		"with node deployment, list and watch the objects of this node only; "+
 			"one process, elected by a lease, labels them and selects nodes")
@@ -79,4 +76,12 @@ func (t *Tuning) Bind(flags *pflag.FlagSet) {
 		"interval at which attachments are compared with the driver's list; below 0 never")
 	flags.Int32Var(&t.MaxEntries, "max-entries", 0, "entries of a page of ListVolumes; 0 means the driver's default")
 	flags.DurationVar(&t.HealthInterval, "monitor-interval", health.DefaultInterval, "interval of the polls of volume health")
+}
+
+// BindCoordination declares the flags that the coordinator of the nodes has, too.
+func (t *Tuning) BindCoordination(flags *pflag.FlagSet) {
+	flags.BoolVar(&t.CrossNamespace, "cross-namespace-sources", false,
+		"serve claims whose source is in another namespace, if a ReferenceGrant there allows it")
+	flags.BoolVar(&t.ImmediateOnNodes, "node-deployment-immediate-binding", true,
+		"with node deployment, let the nodes provision claims with immediate binding")
 }

@@ -96,6 +96,9 @@ func refusal(t *testing.T, values string) string {
 	return err.Error()
 }
 
+// withCoordinator has a Deployment that coordinates the nodes.
+const withCoordinator = "{backend: local, local: {coordinator: {enabled: true}}}"
+
 // everything turns all on that has a switch.
 const (
 	everythingLocal = `
@@ -169,7 +172,9 @@ controller:
 func installations() map[string]string {
 	all := map[string]string{
 		"local": "{backend: local}", "local, all given": everythingLocal, "ebs": "{backend: ebs}", "ebs, all given": everythingEBS,
-		"ebs, HostProcess": "{backend: ebs, windows: {enabled: true, hostProcess: true}}",
+		"local, with a coordinator":            withCoordinator,
+		"local, with a coordinator, all given": strings.Replace(everythingLocal, "local:\n", "local:\n  coordinator: {enabled: true}\n", 1),
+		"ebs, HostProcess":                     "{backend: ebs, windows: {enabled: true, hostProcess: true}}",
 	}
 	for _, off := range []string{
 		"removeStartupTaint: false", "waitForDetach: false", "metadataSources: [imds]", "nodePolicy: false",

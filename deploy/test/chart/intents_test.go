@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 )
@@ -128,46 +129,34 @@ func TestNodeLabel_isCopiedWhereTheAPIServerCanDoIt(t *testing.T) {
 }
 
 // TestOwnNodePolicies_coverEachKindThatANodeChanges: all nodes have one account,
-// so RBAC grants each the objects of all. The policies' effect is tested on an API
-// server.
+// so RBAC grants each the objects of all. The same holds for the coordinator. The
+// policies' effect is tested on an API server.
 func TestOwnNodePolicies_coverEachKindThatANodeChanges(t *testing.T) {
 	for name, values := range installations() {
 		all := render(t, values)
 		if _, central := controllerArguments(t, all); central {
 			continue
 		}
-		covered := map[string]bool{"events": true} // which say who wrote them
-		for _, policy := range of[*admissionv1.ValidatingAdmissionPolicy](all) {
-			if *policy.Spec.FailurePolicy != admissionv1.Fail {
-				t.Errorf("%s: policy %s may fail and let pass", name, policy.Name)
-			}
-			bound := slices.ContainsFunc(of[*admissionv1.ValidatingAdmissionPolicyBinding](all), func(b *admissionv1.ValidatingAdmissionPolicyBinding) bool {
-				return b.Spec.PolicyName == policy.Name && slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
-			})
-			account := "system:serviceaccount:storage:" + linuxNode(t, all).Spec.Template.Spec.ServiceAccountName
-			if !bound || policy.Spec.MatchConditions[0].Expression != `request.userInfo.username == "`+account+`"` {
-				t.Errorf("%s: policy %s is about %s and bound: %t", name, policy.Name, policy.Spec.MatchConditions[0].Expression, bound)
-			}
-			for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
-				for _, resource := range rule.Resources {
-					covered[resource] = true
+		accounts := []string{linuxNode(t, all).Spec.Template.Spec.ServiceAccountName}
+		if coordinates(all) {
+			accounts = append(accounts, one[*appsv1.Deployment](t, all).Spec.Template.Spec.ServiceAccountName)
+		}
+		covered := map[string]map[string]bool{}
+		for _, account := range accounts {
+			covered[account] = coveredKinds(t, name, all, account)
+		}
+		if n := len(of[*admissionv1.ValidatingAdmissionPolicyBinding](all)); n != len(of[*admissionv1.ValidatingAdmissionPolicy](all)) {
+			t.Errorf("%s: %d bindings", name, n)
+		}
+		for account, rules := range rulesOf(all) {
+			for _, rule := range rules {
+				if !slices.ContainsFunc(rule.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) }) {
+					continue
 				}
-			}
-		}
-		var rules []rbacv1.PolicyRule
-		for _, role := range of[*rbacv1.ClusterRole](all) {
-			rules = append(rules, role.Rules...)
-		}
-		for _, role := range of[*rbacv1.Role](all) {
-			rules = append(rules, role.Rules...)
-		}
-		for _, rule := range rules {
-			if !slices.ContainsFunc(rule.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) }) {
-				continue
-			}
-			for _, resource := range rule.Resources {
-				if !covered[resource] {
-					t.Errorf("%s: each node may %v the %s of all nodes", name, rule.Verbs, resource)
+				for _, resource := range rule.Resources {
+					if !covered[account][resource] && resource != "events" { // which say who wrote them
+						t.Errorf("%s: %s may %v the %s of all nodes", name, account, rule.Verbs, resource)
+					}
 				}
 			}
 		}
@@ -175,4 +164,45 @@ func TestOwnNodePolicies_coverEachKindThatANodeChanges(t *testing.T) {
 	if n := len(of[*admissionv1.ValidatingAdmissionPolicy](render(t, "{local: {nodePolicy: false}}"))); n != 0 {
 		t.Errorf("%d policies without local.nodePolicy", n)
 	}
+}
+
+// coveredKinds are the resources whose changes by an account a policy restricts.
+func coveredKinds(t *testing.T, name string, all objects, account string) map[string]bool {
+	t.Helper()
+	covered := map[string]bool{}
+	for _, policy := range of[*admissionv1.ValidatingAdmissionPolicy](all) {
+		if policy.Spec.MatchConditions[0].Expression != `request.userInfo.username == "system:serviceaccount:storage:`+account+`"` {
+			continue
+		}
+		bound := slices.ContainsFunc(of[*admissionv1.ValidatingAdmissionPolicyBinding](all), func(b *admissionv1.ValidatingAdmissionPolicyBinding) bool {
+			return b.Spec.PolicyName == policy.Name && slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
+		})
+		if !bound || *policy.Spec.FailurePolicy != admissionv1.Fail {
+			t.Errorf("%s: policy %s is bound: %t; it fails with %s", name, policy.Name, bound, *policy.Spec.FailurePolicy)
+		}
+		for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
+			for _, resource := range rule.Resources {
+				covered[resource] = true
+			}
+		}
+	}
+	return covered
+}
+
+// rulesOf are the rules of all roles by the account that has them.
+func rulesOf(all objects) map[string][]rbacv1.PolicyRule {
+	roles, rules := map[string][]rbacv1.PolicyRule{}, map[string][]rbacv1.PolicyRule{}
+	for _, role := range of[*rbacv1.ClusterRole](all) {
+		roles[role.Name] = role.Rules
+	}
+	for _, role := range of[*rbacv1.Role](all) {
+		roles[role.Name] = role.Rules
+	}
+	for _, binding := range of[*rbacv1.ClusterRoleBinding](all) {
+		rules[binding.Subjects[0].Name] = append(rules[binding.Subjects[0].Name], roles[binding.RoleRef.Name]...)
+	}
+	for _, binding := range of[*rbacv1.RoleBinding](all) {
+		rules[binding.Subjects[0].Name] = append(rules[binding.Subjects[0].Name], roles[binding.RoleRef.Name]...)
+	}
+	return rules
 }

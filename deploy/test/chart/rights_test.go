@@ -59,7 +59,7 @@ func needed(arguments map[string]string, central bool) []rights.Right {
 	if slices.Contains(roles, rights.Provision) {
 		roles = append(roles, rights.Intent)
 	}
-	if arguments["node-objects-only"] == "true" {
+	if arguments["node-objects-only"] == "true" && arguments["leader-election"] != "false" {
 		roles = append(roles, rights.Coordinate, rights.Lease)
 	}
 	if arguments["enable-capacity"] == "true" {
@@ -90,7 +90,7 @@ func TestRoles_grantExactlyTheControllersNeeds(t *testing.T) {
 			arguments, central := controllerArguments(t, all)
 			got := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast.storage").Rules)
 			for _, role := range of[*rbacv1.Role](all) {
-				if !strings.HasSuffix(role.Name, "-secrets") {
+				if !strings.HasSuffix(role.Name, "-secrets") && !strings.HasSuffix(role.Name, "-coordinator") {
 					maps.Copy(got, granted(t, namespaceOf(role), role.Rules))
 				}
 			}
@@ -108,6 +108,35 @@ func TestRoles_grantExactlyTheControllersNeeds(t *testing.T) {
 				t.Errorf("the chart grants %s (namespace %q), which nothing needs", right, right.In)
 			}
 		})
+	}
+}
+
+// The coordinator may not create or delete anything but events and its lease.
+func TestCoordinatorRoles_grantExactlyItsNeeds(t *testing.T) {
+	for name, values := range installations() {
+		all := render(t, values)
+		got := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast-coordinator.storage").Rules)
+		for _, role := range of[*rbacv1.Role](all) {
+			if strings.HasSuffix(role.Name, "-coordinator") {
+				maps.Copy(got, granted(t, namespaceOf(role), role.Rules))
+			}
+		}
+		var roles []rights.Role
+		if coordinates(all) {
+			roles = []rights.Role{rights.Coordinate, rights.Lease, rights.Events}
+			if strings.Contains(values, "crossNamespaceSources: true") {
+				roles = append(roles, rights.CrossNamespace)
+			}
+		}
+		for _, right := range rights.Of(rights.Central, roles...) {
+			if !got[right] {
+				t.Errorf("%s: the chart does not grant %s (namespace %q)", name, right, right.In)
+			}
+			delete(got, right)
+		}
+		for right := range got {
+			t.Errorf("%s: the chart grants %s (namespace %q), which nothing needs", name, right, right.In)
+		}
 	}
 }
 
@@ -223,6 +252,11 @@ func TestSecrets_areReadableWhereTheValuesSayOnly(t *testing.T) {
 func TestBindings_giveRightsToTheControllersAlone(t *testing.T) {
 	for values, want := range map[string][]string{
 		"{backend: local}": {"release-holdfast release-holdfast-node", "release-holdfast-intents release-holdfast-node", "release-holdfast.storage release-holdfast-node"},
+		withCoordinator: {
+			"release-holdfast release-holdfast-node", "release-holdfast-coordinator release-holdfast-controller",
+			"release-holdfast-coordinator.storage release-holdfast-controller", "release-holdfast-intents release-holdfast-node",
+			"release-holdfast.storage release-holdfast-node",
+		},
 		"{backend: ebs}": {
 			"release-holdfast release-holdfast-controller", "release-holdfast-intents release-holdfast-controller",
 			"release-holdfast-node.storage release-holdfast-node", "release-holdfast.storage release-holdfast-controller",

@@ -20,10 +20,17 @@ import (
 // whether it is one for the cluster.
 func controllerArguments(t *testing.T, all objects) (arguments map[string]string, central bool) {
 	t.Helper()
-	if deployments := of[*appsv1.Deployment](all); len(deployments) == 1 {
+	if deployments := of[*appsv1.Deployment](all); len(deployments) == 1 && !coordinates(all) {
 		return flags(deployments[0].Spec.Template.Spec.Containers[0].Args), true
 	}
 	return flags(linuxNode(t, all).Spec.Template.Spec.Containers[0].Args), false
+}
+
+// coordinates reports whether the Deployment is the coordinator of the nodes.
+func coordinates(all objects) bool {
+	return slices.ContainsFunc(of[*appsv1.Deployment](all), func(d *appsv1.Deployment) bool {
+		return d.Spec.Template.Spec.Containers[0].Args[0] == "coordinate"
+	})
 }
 
 func linuxNode(t *testing.T, all objects) *appsv1.DaemonSet {
@@ -139,23 +146,42 @@ func TestPaths_ofTheSocketsFitTogether(t *testing.T) {
 }
 
 func TestController_hasNoPrivilege(t *testing.T) {
-	all := render(t, "{backend: ebs}")
-	deployment := one[*appsv1.Deployment](t, all)
-	pod, container := deployment.Spec.Template.Spec.SecurityContext, deployment.Spec.Template.Spec.Containers[0].SecurityContext
-	if !*pod.RunAsNonRoot || *pod.RunAsUser == 0 || pod.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		t.Errorf("pod: %+v", pod)
-	}
-	if container.Privileged != nil || *container.AllowPrivilegeEscalation || !*container.ReadOnlyRootFilesystem ||
-		!slices.Equal(container.Capabilities.Drop, []corev1.Capability{"ALL"}) {
-		t.Errorf("container: %+v", container)
-	}
-	for _, volume := range deployment.Spec.Template.Spec.Volumes {
-		if volume.HostPath != nil {
-			t.Errorf("the controller has %s of its node", volume.HostPath.Path)
+	for _, values := range []string{"{backend: ebs}", withCoordinator} {
+		all := render(t, values)
+		deployment := one[*appsv1.Deployment](t, all)
+		pod, container := deployment.Spec.Template.Spec.SecurityContext, deployment.Spec.Template.Spec.Containers[0].SecurityContext
+		if !*pod.RunAsNonRoot || *pod.RunAsUser == 0 || pod.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("%s: pod: %+v", values, pod)
+		}
+		if container.Privileged != nil || *container.AllowPrivilegeEscalation || !*container.ReadOnlyRootFilesystem ||
+			!slices.Equal(container.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("%s: container: %+v", values, container)
+		}
+		for _, volume := range deployment.Spec.Template.Spec.Volumes {
+			if volume.HostPath != nil {
+				t.Errorf("%s: the controller has %s of its node", values, volume.HostPath.Path)
+			}
+		}
+		if *deployment.Spec.Replicas != 2 || len(of[*policyv1.PodDisruptionBudget](all)) != 1 {
+			t.Errorf("%s: %d replicas, %d budgets", values, *deployment.Spec.Replicas, len(of[*policyv1.PodDisruptionBudget](all)))
 		}
 	}
-	if *deployment.Spec.Replicas != 2 || len(of[*policyv1.PodDisruptionBudget](all)) != 1 {
-		t.Errorf("%d replicas, %d budgets", *deployment.Spec.Replicas, len(of[*policyv1.PodDisruptionBudget](all)))
+}
+
+// The nodes' processes are not elected next to a Deployment, and without one they are.
+func TestCoordinator_isElectedAmongItsReplicasOnly(t *testing.T) {
+	for values, want := range map[string]string{"{backend: local}": "", withCoordinator: "false"} {
+		node := flags(linuxNode(t, render(t, values)).Spec.Template.Spec.Containers[0].Args)
+		if node["leader-election"] != want || node["node-objects-only"] != "true" {
+			t.Errorf("%s: the nodes have --leader-election=%s --node-objects-only=%s", values, node["leader-election"], node["node-objects-only"])
+		}
+	}
+	container := one[*appsv1.Deployment](t, render(t, withCoordinator)).Spec.Template.Spec.Containers[0]
+	if given := flags(container.Args); given["driver-name"] != "local.holdfast.dev" || given["cross-namespace-sources"] != "" {
+		t.Errorf("the coordinator has %v", container.Args)
+	}
+	if got := refusal(t, "{local: {nodeObjectsOnly: false, coordinator: {enabled: true}}}"); !strings.Contains(got, "needs local.nodeObjectsOnly") {
+		t.Errorf("a coordinator without node scope: %q", got)
 	}
 }
 
@@ -199,7 +225,7 @@ func TestArguments_areFlagsOfTheProgram(t *testing.T) {
 	program, proxy := flagsIn(t, "cli/*.go", "kube/*.go", "kube/lease/*.go"), flagsIn(t, "csiproxy/cli/*.go")
 	for name, values := range installations() {
 		for template := range templates(render(t, values)) {
-			known, words := program, []string{"driver", "all", "controller", "node"}
+			known, words := program, []string{"driver", "all", "controller", "node", "coordinate"}
 			if template.Spec.Containers[0].Name == "csi-proxy" {
 				known, words = proxy, []string{"run"}
 			}

@@ -99,6 +99,9 @@ const maximumDoublings = 10
 // contenders then back off up to the duration of the lease: together they could keep a slow
 // API server from answering.
 func (c *contender) period() time.Duration {
+	if c.options.Eager {
+		return c.options.RetryPeriod
+	}
 	if c.failures > 0 && c.options.Contenders != nil {
 		return min(c.options.RetryPeriod<<min(c.failures, maximumDoublings), max(c.options.RetryPeriod, c.options.Duration))
 	}

@@ -63,6 +63,8 @@ type Options struct {
 	// knows; it may be nil. Many contenders poll less often: together about ten times a
 	// second.
 	Contenders func() int
+	// Eager polls as one of few contenders, whatever number the holder has written.
+	Eager bool
 	// State receives the state of the election; it may be nil.
 	State *State
 	// clock is the process's clock; nil means the system's.

@@ -33,6 +33,13 @@ func TestPeriod_manyContendersPollRarely(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, row.want)
 		}
 	}
+	eager := &contender{options: Options{RetryPeriod: retry, Eager: true, clock: systemClock{}}, lease: &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{contendersAnnotation: "5000"}},
+		Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NowMicro())},
+	}}
+	if got := eager.period(); got != retry {
+		t.Errorf("one of few that follow many: %v", got)
+	}
 	if got := (&contender{options: Options{RetryPeriod: retry}}).period(); got != retry {
 		t.Errorf("before the first answer: %v", got)
 	}

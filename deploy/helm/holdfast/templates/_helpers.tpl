@@ -56,9 +56,24 @@ app.kubernetes.io/component: {{ .component }}
 {{- if or (include "holdfast.perNode" .) .Values.controller.enabled }}true{{ end -}}
 {{- end -}}
 
-{{/* Whether a node's process watches the objects of its node alone, and one of them is elected to label them. */}}
-{{- define "holdfast.electsNode" -}}
+{{/* Whether a node's process watches the objects of its node alone. */}}
+{{- define "holdfast.nodeScope" -}}
 {{- if and (include "holdfast.perNode" .) .Values.local.nodeObjectsOnly }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether one of the nodes' processes is elected to coordinate all nodes. */}}
+{{- define "holdfast.electsNode" -}}
+{{- if and (include "holdfast.nodeScope" .) (not .Values.local.coordinator.enabled) }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether the Deployment coordinates all nodes. */}}
+{{- define "holdfast.coordinator" -}}
+{{- if and (include "holdfast.nodeScope" .) .Values.local.coordinator.enabled }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether there is a Deployment: the controller of an attachable backend, or the coordinator. */}}
+{{- define "holdfast.deploys" -}}
+{{- if or (include "holdfast.coordinator" .) (and (not (include "holdfast.perNode" .)) .Values.controller.enabled) }}true{{ end -}}
 {{- end -}}
 
 {{- define "holdfast.image" -}}
@@ -143,6 +158,9 @@ app.kubernetes.io/component: {{ .component }}
 - --strict-topology={{ include "holdfast.strictTopology" . }}
 {{- if include "holdfast.perNode" . }}
 - --node-objects-only={{ .Values.local.nodeObjectsOnly }}
+{{- if include "holdfast.coordinator" . }}
+- --leader-election=false
+{{- end }}
 {{- end }}
 {{- with $c.defaultFSType }}
 - --default-fstype={{ . }}
@@ -326,6 +344,9 @@ app.kubernetes.io/component: {{ .component }}
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+# Four fifths of it are Go's memory limit.
+- name: MEMORY_LIMIT
+  valueFrom: {resourceFieldRef: {resource: limits.memory}}
 {{- if and (eq .Values.backend "ebs") .Values.ebs.fips }}
 - name: GODEBUG
   value: fips140=on
@@ -418,6 +439,9 @@ readinessProbe:
 {{- end -}}
 {{- if and (ge (int .Values.ebs.volumeAttachLimit) 0) (ge (int .Values.ebs.reservedVolumeAttachments) 0) -}}
 {{- fail "ebs.volumeAttachLimit and ebs.reservedVolumeAttachments exclude each other: a fixed limit leaves nothing to reserve" -}}
+{{- end -}}
+{{- if and .Values.local.coordinator.enabled (not .Values.local.nodeObjectsOnly) -}}
+{{- fail "local.coordinator.enabled needs local.nodeObjectsOnly: other nodes' processes need no coordinator" -}}
 {{- end -}}
 {{- if and .Values.windows.enabled (eq .Values.backend "local") -}}
 {{- fail "windows.enabled: the backend local has no Windows half" -}}

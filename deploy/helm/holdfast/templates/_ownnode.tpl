@@ -1,12 +1,14 @@
 {{- /*
-A policy of admission for the account of per-node processes, and its binding. The
-token of a pod names the pod's node (KEP-4193): the variable node is "" for a token
-that names none, which may change nothing. The variables before and after are the
-objects as lists, which are empty for a creation and a deletion.
+A policy of admission for the account of per-node processes, and its binding; with
+coordinator, for the account of the coordinator. The token of a pod names the pod's
+node (KEP-4193): the variable node is "" for a token that names none, which may change
+nothing. The variables before and after are the objects as lists, which are empty for a
+creation and a deletion.
 */ -}}
 {{- define "holdfast.ownNodePolicy" -}}
-{{- $name := include "holdfast.clusterName" (dict "root" .root "suffix" (printf "-node-%s" .name)) }}
-{{- $account := printf "system:serviceaccount:%s:%s" .root.Release.Namespace (include "holdfast.nodeAccount" .root) -}}
+{{- $name := include "holdfast.clusterName" (dict "root" .root "suffix" (printf "-%s-%s" (ternary "coordinator" "node" (not (empty .coordinator))) .name)) }}
+{{- $account := printf "system:serviceaccount:%s:%s" .root.Release.Namespace (include (ternary "holdfast.controllerAccount" "holdfast.nodeAccount" (not (empty .coordinator))) .root) }}
+{{- $who := ternary "the coordinator of the nodes" "the driver of a node" (not (empty .coordinator)) -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -21,7 +23,7 @@ spec:
         resources: [{{ join ", " .resources }}]
         operations: [CREATE, UPDATE, DELETE]
   matchConditions:
-    - name: a-node
+    - name: {{ ternary "the-coordinator" "a-node" (not (empty .coordinator)) }}
       expression: request.userInfo.username == "{{ $account }}"
   variables:
     - name: extra
@@ -46,7 +48,7 @@ spec:
       expression: "has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : []"
     - name: finalizersAfter
       expression: "has(object.metadata.finalizers) ? object.metadata.finalizers : []"
-    # What the elected process writes to objects of other nodes.
+    # What the coordinating process writes to objects of all nodes.
     - name: coordinates
       expression: >-
         {{ .coordinates | default "false" }}
@@ -55,28 +57,28 @@ spec:
     {{- with .metadata }}
     - expression: >-
         request.operation == "UPDATE" && object.spec == oldObject.spec
-      message: the driver of a node changes no spec of this kind, and makes and deletes no object of it
+      message: {{ $who }} changes no spec of this kind, and makes and deletes no object of it
       reason: Forbidden
     {{- if .nodeLabel }}
     - expression: >-
         variables.labelsAfter.all(k, k == "holdfast.dev/node" || k in variables.labelsBefore && variables.labelsBefore[k] == variables.labelsAfter[k]) &&
         variables.labelsBefore.all(k, k in variables.labelsAfter)
-      message: the driver of a node changes the label holdfast.dev/node alone
+      message: {{ $who }} changes the label holdfast.dev/node alone
       reason: Forbidden
     {{- else if not .labels }}
     - expression: variables.labelsAfter == variables.labelsBefore
-      message: the driver of a node changes no label of this kind
+      message: {{ $who }} changes no label of this kind
       reason: Forbidden
     {{- end }}
     - expression: >-
         variables.annotationsAfter.all(k, k in {{ toJson .annotations }} || k in variables.annotationsBefore && variables.annotationsBefore[k] == variables.annotationsAfter[k]) &&
         variables.annotationsBefore.all(k, k in {{ toJson .annotations }} || k in variables.annotationsAfter)
-      message: the driver of a node changes the annotations {{ join ", " .annotations | default "of no object of this kind" }}
+      message: {{ $who }} changes the annotations {{ join ", " .annotations | default "of no object of this kind" }}
       reason: Forbidden
     {{- if .finalizers }}
     - expression: >-
         variables.finalizersAfter.filter(f, !(f in {{ toJson .finalizers }})) == variables.finalizersBefore.filter(f, !(f in {{ toJson .finalizers }}))
-      message: the driver of a node changes the finalizers {{ join ", " .finalizers }} alone
+      message: {{ $who }} changes the finalizers {{ join ", " .finalizers }} alone
       reason: Forbidden
     {{- end }}
     {{- end }}
@@ -124,10 +126,19 @@ spec:
       !(k in pvc.metadata.annotations) || pvc.metadata.annotations[k] in ["", variables.node])))
   message: the driver of a node may change claims for which its node is selected, or none
   reason: Forbidden
+{{- if not .selects }}
+- expression: >-
+    {{ toJson .selected }}.all(k, !(k in variables.annotationsAfter) || k in variables.annotationsBefore && variables.annotationsBefore[k] == variables.annotationsAfter[k])
+  message: the driver of a node ends its selection for a claim, and the coordinator makes it
+  reason: Forbidden
+{{- end }}
+{{ include "holdfast.claimsOfTheDriver" . }}
+{{- end -}}
+{{- define "holdfast.claimsOfTheDriver" -}}
 - expression: >-
     variables.both.all(pvc, !has(pvc.metadata.annotations) || {{ toJson .provisioner }}.all(k,
       !(k in pvc.metadata.annotations) || pvc.metadata.annotations[k] == "{{ .driver }}"))
-  message: the driver of a node may change no claim of another driver
+  message: the claim is of another driver
   reason: Forbidden
 {{- end -}}
 {{- define "holdfast.ownSnapshots" -}}
@@ -142,11 +153,14 @@ spec:
       !("{{ .managed }}" in content.metadata.labels) || content.metadata.labels["{{ .managed }}"] in ["", variables.node]))
   message: the driver of a node may change snapshot contents of its own node, or of none
   reason: Forbidden
+{{ include "holdfast.contentLabels" . }}
+{{- end -}}
+{{- define "holdfast.contentLabels" -}}
 - expression: >-
     request.operation != "UPDATE" ||
     variables.labelsBefore.all(k, k in variables.labelsAfter && (variables.labelsAfter[k] == variables.labelsBefore[k] || k == "{{ .managed }}" && variables.labelsBefore[k] == "")) &&
     variables.labelsAfter.all(k, k == "{{ .managed }}" || k in variables.labelsBefore)
-  message: the driver of a node adds the label {{ .managed }} and changes no other
+  message: a content gets the label {{ .managed }} once, and no other label changes
   reason: Forbidden
 {{- end -}}
 {{- define "holdfast.ownCapacity" -}}
@@ -162,7 +176,7 @@ spec:
     variables.node != "" && ["pod-name", "pod-uid"].all(k, "authentication.kubernetes.io/" + k in request.userInfo.extra) &&
     variables.after.all(l, !has(l.spec) || !has(l.spec.holderIdentity) || l.spec.holderIdentity in ["",
       request.userInfo.extra["authentication.kubernetes.io/pod-name"][0] + "_" + request.userInfo.extra["authentication.kubernetes.io/pod-uid"][0]])
-  message: the driver of a node may hold a Lease under the name of its own pod alone
+  message: a process may hold the Lease under the name of its own pod alone
   reason: Forbidden
 {{- end -}}
 {{- define "holdfast.ownIntents" -}}
@@ -171,4 +185,42 @@ spec:
       c.metadata.name.substring(size("{{ .intents }}" + variables.node + "-")).matches("^[0-9]+$"))
   message: the driver of a node may write the intents of its own node alone
   reason: Forbidden
+{{- end -}}
+{{- /* What the process writes that coordinates all nodes: labels of any node, selections that are missing or stale, finalizers of sources that are being deleted. */ -}}
+{{- define "holdfast.plainUpdate" -}}
+request.operation == "UPDATE" && (!has(request.subResource) || request.subResource == "") && object.spec == oldObject.spec
+{{- end -}}
+{{- define "holdfast.coordinatesVolume" -}}
+{{ include "holdfast.plainUpdate" . }} && variables.annotationsAfter == variables.annotationsBefore && variables.finalizersAfter == variables.finalizersBefore && variables.labelsAfter.all(k, k == "holdfast.dev/node" || k in variables.labelsBefore && variables.labelsBefore[k] == variables.labelsAfter[k]) && variables.labelsBefore.all(k, k in variables.labelsAfter)
+{{- end -}}
+{{- define "holdfast.coordinatesContent" -}}
+{{ include "holdfast.plainUpdate" . }} && variables.annotationsAfter == variables.annotationsBefore && variables.finalizersAfter == variables.finalizersBefore && !("{{ .managed }}" in variables.labelsBefore && variables.labelsBefore["{{ .managed }}"] != "")
+{{- end -}}
+{{- define "holdfast.coordinatesClaim" -}}
+{{ include "holdfast.plainUpdate" . }} && (variables.finalizersAfter == variables.finalizersBefore || has(object.metadata.deletionTimestamp)) && {{ toJson .selected }}.all(k, (k in variables.annotationsAfter ? variables.annotationsAfter[k] : "") == (k in variables.annotationsBefore ? variables.annotationsBefore[k] : "") || (!has(object.spec.volumeName) || object.spec.volumeName == "") && (!(k in variables.annotationsAfter) || !(k in variables.annotationsBefore)))
+{{- end -}}
+{{- define "holdfast.coordinatorVolumes" -}}
+- expression: >-
+    variables.coordinates && variables.both.all(pv, has(pv.spec.csi) && pv.spec.csi.driver == "{{ .driver }}")
+  message: the coordinator of the nodes labels PersistentVolumes of the driver with their node, and changes nothing else of them
+  reason: Forbidden
+{{- end -}}
+{{- define "holdfast.coordinatorClaims" -}}
+- expression: variables.coordinates
+  message: the coordinator of the nodes labels claims and selects their node until they have a volume
+  reason: Forbidden
+{{ include "holdfast.claimsOfTheDriver" . }}
+{{- end -}}
+{{- define "holdfast.coordinatorSnapshots" -}}
+- expression: >-
+    variables.after.all(s, has(s.metadata.deletionTimestamp) && variables.finalizersAfter.all(f, f in variables.finalizersBefore))
+  message: the coordinator of the nodes removes finalizers of snapshots that are being deleted
+  reason: Forbidden
+{{- end -}}
+{{- define "holdfast.coordinatorContents" -}}
+- expression: >-
+    variables.coordinates && variables.both.all(content, content.spec.driver == "{{ .driver }}")
+  message: the coordinator of the nodes labels snapshot contents that have no node
+  reason: Forbidden
+{{ include "holdfast.contentLabels" . }}
 {{- end -}}
