@@ -24,7 +24,7 @@ kubernetes-packages:
 	$(ROOT) test/kubernetes/install-packages
 
 # The first time this takes some minutes: Kubernetes and containerd are compiled.
-$(KUBERNETES_BIN)/kube: $(kubernetes_module) $(wildcard test/kubernetes/cmd/kube/*.go)
+$(KUBERNETES_BIN)/kube: $(kubernetes_module) $(wildcard test/kubernetes/cmd/kube/*.go test/kubernetes/programs/*.go)
 	version=$(kubernetes_version); p=k8s.io/component-base/version; v=$${version#v}; $(kubernetes_go) build -trimpath \
 		-ldflags "-s -w -X $$p.gitVersion=$$version -X $$p.gitMajor=$${v%%.*} -X $$p.gitMinor=$$(cut -d. -f2 <<<$$v) -X $$p.gitTreeState=clean" \
 		-o $@ ./cmd/kube
@@ -76,8 +76,16 @@ test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated 
 
 # What a change must pass at least: a volume is written and read again, restored
 # from a snapshot, used as a block device and within a pod's definition.
-test-kubernetes-short: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/ec2emu
+# With KUBERNETES_VERSION=1.34.4, and the like, the control plane and the kubelets are of
+# that version: 1.34 is the oldest that the chart accepts.
+KUBERNETES_VERSION ?=
+other_bin := $(CURDIR)/bin/kubernetes-$(KUBERNETES_VERSION)
+test-kubernetes-short: export HOLDFAST_KUBERNETES := $(if $(KUBERNETES_VERSION),$(other_bin))
+test-kubernetes-short: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/ec2emu $(if $(KUBERNETES_VERSION),$(other_bin)/kubernetes)
 	$(kubernetes_test) -short -v -timeout 15m -run 'TestHoldfast|TestEBS' ./e2e
+
+$(other_bin)/kubernetes: test/kubernetes/other-version $(wildcard test/kubernetes/programs/*.go test/kubernetes/cmd/kubernetes/*.go) | kubernetes-binaries
+	GO=$(GO) test/kubernetes/other-version $(KUBERNETES_VERSION) $(KUBERNETES_BIN) $(@D)
 
 .PHONY: conformance conformance-binaries
 conformance-binaries: kubernetes-binaries $(KUBERNETES_BIN)/e2e.test $(KUBERNETES_BIN)/ginkgo

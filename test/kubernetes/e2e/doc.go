@@ -3,7 +3,8 @@
 // then check the nodes' pools, mounts and loop devices.
 //
 // `make test-kubernetes` runs all of them, `make test-kubernetes-short` those that each
-// change must pass. One alone, with earlier builds:
+// change must pass; with KUBERNETES_VERSION=1.34.4, on that version of Kubernetes. One
+// alone, with earlier builds:
 //
 //	go test ./e2e -run TestHoldfast/.*/clone -v
 //

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -41,10 +42,16 @@ func up(t *testing.T, o cluster.Options) *suite {
 	t.Helper()
 	root := absolute(t, "../../..")
 	o.Dir, o.Binaries = filepath.Join(root, "bin", o.Dir), filepath.Join(root, "bin/kubernetes")
+	if other := os.Getenv("HOLDFAST_KUBERNETES"); other != "" {
+		o.Binaries = other
+	}
 	if !o.NoNodes {
 		o.Images = []string{filepath.Join(o.Binaries, "images.tar")}
 	}
 	o.Kubelet, o.Attached = kubeletFields(), true
+	gates := map[string]bool{"KubeletCrashLoopBackOffMax": true} // for the field of that name, also before 1.35
+	maps.Copy(gates, o.FeatureGates)
+	o.FeatureGates = gates
 	watch := leftovers.Start(t)
 	begun := time.Now()
 	c, err := cluster.Up(t.Context(), o)

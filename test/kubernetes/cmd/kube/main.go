@@ -10,55 +10,25 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	containerd "github.com/containerd/containerd/v2/cmd/containerd/command"
-	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	"k8s.io/component-base/logs"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+
+	"github.com/holdfast-csi/holdfast/test/kubernetes/programs"
 
 	// The plugins of containerd register themselves.
 	_ "github.com/containerd/containerd/v2/cmd/containerd/builtins"
-	// The metrics of clients and the version, which each program exports.
-	_ "k8s.io/component-base/metrics/prometheus/clientgo"
-	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// programs maps the executable's names to their programs. Each returns its exit code.
-var programs = map[string]func() int{
-	"etcd":                    runEtcd,
-	"kube-apiserver":          command(apiserver.NewAPIServerCommand),
-	"kube-controller-manager": command(controllermanager.NewControllerManagerCommand),
-	"kube-scheduler":          command(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
-	"kubelet":                 command(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
-	"kubectl":                 runKubectl,
-	"containerd":              runContainerd,
-}
-
 func main() {
-	program, ok := programs[filepath.Base(os.Args[0])]
-	if !ok {
-		names := slices.Sorted(maps.Keys(programs))
-		fmt.Fprintf(os.Stderr, "%s: call this by the name of one of its programs: %s\n", os.Args[0], strings.Join(names, ", "))
-		os.Exit(2)
-	}
-	os.Exit(program())
-}
-
-// command makes a program of one that is a cobra command.
-func command(make func() *cobra.Command) func() int {
-	return func() int { return cli.Run(make()) }
+	all := programs.Kubernetes()
+	all["etcd"], all["kubectl"], all["containerd"] = runEtcd, runKubectl, runContainerd
+	programs.Run(all)
 }
 
 func runEtcd() int {
