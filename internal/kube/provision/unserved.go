@@ -16,9 +16,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// unservedEvery is how often each node lists the intents that no process completes, with
-// jitter.
-const unservedEvery = time.Hour
+const (
+	// unservedEvery is how often the intents that no process completes are listed, with
+	// jitter.
+	unservedEvery = time.Hour
+	// electedEvery is how often a process asks whether it is elected to list them.
+	electedEvery = time.Minute
+)
 
 // watchUnserved counts the intents that no process completes: of nodes that are gone, and
 // of an earlier central deployment. A central process completes all.
@@ -27,13 +31,26 @@ func (c *Controller) watchUnserved(ctx context.Context) {
 		return
 	}
 	for {
-		if err := c.countUnserved(ctx); err != nil {
-			c.log.WarnContext(ctx, "the intents of other nodes are unknown", "error", err)
+		pause := electedEvery
+		if c.listsUnserved() {
+			pause = unservedEvery/2 + rand.N(unservedEvery)
+			if err := c.countUnserved(ctx); err != nil {
+				c.log.WarnContext(ctx, "the intents of other nodes are unknown", "error", err)
+			}
+		} else {
+			c.unserved.Store(0)
 		}
-		if !work.Sleep(ctx, unservedEvery/2+rand.N(unservedEvery)) {
+		if !work.Sleep(ctx, pause) {
 			return
 		}
 	}
+}
+
+// listsUnserved reports whether this process lists the intents of all nodes. With
+// Scope.Labelled the elected one alone does, if one is elected among the nodes: a list for
+// each node grows with the square of their number.
+func (c *Controller) listsUnserved() bool {
+	return !c.env.Scope.Labelled || c.options.Elected == nil || c.options.Elected()
 }
 
 func (c *Controller) countUnserved(ctx context.Context) error {
