@@ -1,7 +1,7 @@
 // Package apiserver runs controllers against an API server in memory and a CSI
 // driver in memory. The API server speaks HTTP to the real client, so that
 // conflicts, 429 answers and broken watches are what they are in a cluster;
-// what it lacks (validation, defaults, admission) is for the tests of
+// what it lacks (most of validation, defaults, admission) is for the tests of
 // test/kubernetes, which run on a real one.
 package apiserver
 
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -351,6 +352,19 @@ func (c *Cluster) Writes() []Request {
 
 // Events are the events so far: "Warning Reason namespace/name: message".
 func (c *Cluster) Events() []string { return c.events.all() }
+
+// Happens waits for an event that contains all the parts.
+func (c *Cluster) Happens(parts ...string) {
+	c.t.Helper()
+	c.Eventually(func() error {
+		for _, event := range c.Events() {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(event, part) }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no event has %q", parts)
+	})
+}
 
 // Eventually polls f until it has no error, for a minute.
 func (c *Cluster) Eventually(f func() error) {

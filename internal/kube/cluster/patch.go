@@ -61,6 +61,15 @@ func encode(value any) []byte {
 	return text
 }
 
+// SetLabel returns the operation that sets a label of an object. Guard it with TestVersion: an
+// object without labels gets this one alone.
+func SetLabel(object Object, key, value string) Op {
+	if object.GetLabels() == nil {
+		return Add(map[string]string{key: value}, "metadata", "labels")
+	}
+	return Add(value, "metadata", "labels", key)
+}
+
 // AddFinalizers returns the operations that add missing finalizers to an object; nil if
 // none is missing. If the list is empty, an operation replaces it, guarded by the
 // object's resourceVersion.

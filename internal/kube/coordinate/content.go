@@ -83,7 +83,7 @@ func labelContent[T cluster.Object](ctx context.Context, c *Controller, k conten
 	if err := c.hit("label/content"); err != nil {
 		return 0, err
 	}
-	err := k.patch(ctx, content, cluster.TestVersion(content.GetResourceVersion()), labelOp(content, claim.ManagedByLabel, value))
+	err := k.patch(ctx, content, cluster.TestVersion(content.GetResourceVersion()), cluster.SetLabel(content, claim.ManagedByLabel, value))
 	return ended(err, "label %s %q with its node", k.kind, name)
 }
 

@@ -3,7 +3,6 @@ package coordinate
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -16,15 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
-
-func containsAll(text string, parts []string) bool {
-	return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
-}
 
 func twoNodes(more ...runtime.Object) []runtime.Object {
 	return slices.Concat(machine("n1"), machine("n2"), []runtime.Object{newClass("fast")}, more)
@@ -383,28 +377,9 @@ func TestCrash_atEveryStep(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, twoNodes(newVolume("a", at(hostKey, "n1")), newClaim("late", onNode("n1")), newClaim("gone", onNode("gone")))...)
 			w.Add(append(newSnapshot("a"), newClaim("free"))...)
-			points, err := failpoint.Parse("coordinate/" + point + "=error")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var process string
-			passed := make(chan struct{}, 100)
-			w.React("*", "*", func(q apiserver.Request) error { // what the dead process sends has no effect
-				if len(passed) > 0 && q.Process == process && q.Verb == "patch" {
-					return errors.New("the process is dead")
-				}
-				return nil
-			})
-			stop := w.run(func(env *cluster.Env, _ *Options) {
-				process = w.Process(env)
-				env.Failpoints, env.Logger = points, slog.New(&died{passed})
-			})
-			w.Eventually(func() error {
-				if len(passed) == 0 {
-					return errors.New("the failpoint was not passed")
-				}
-				return nil
-			})
+			var death *apiserver.Death
+			stop := w.run(func(env *cluster.Env, _ *Options) { death = w.Mortal(env, "coordinate/"+point) })
+			death.Await()
 			stop()
 			w.run()
 			w.selected("late", "n1")

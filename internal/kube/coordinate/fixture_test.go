@@ -2,9 +2,7 @@ package coordinate
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
@@ -243,28 +240,5 @@ func label[T cluster.Object](w *world, get func(context.Context, string, metav1.
 // event waits for an event that contains the texts.
 func (w *world) event(texts ...string) {
 	w.t.Helper()
-	w.Eventually(func() error {
-		for _, event := range w.Events() {
-			if containsAll(event, texts) {
-				return nil
-			}
-		}
-		return fmt.Errorf("no event has %q", texts)
-	})
-}
-
-// died is a slog.Handler that detects the log line of an injected failure.
-type died struct{ seen chan struct{} }
-
-func (d *died) Enabled(context.Context, slog.Level) bool { return true }
-func (d *died) WithAttrs([]slog.Attr) slog.Handler       { return d }
-func (d *died) WithGroup(string) slog.Handler            { return d }
-func (d *died) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(a slog.Attr) bool {
-		if err, is := a.Value.Any().(error); is && errors.Is(err, failpoint.ErrInjected) {
-			d.seen <- struct{}{}
-		}
-		return true
-	})
-	return nil
+	w.Happens(texts...)
 }

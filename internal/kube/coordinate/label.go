@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -40,14 +39,6 @@ func volumesByClaim() cluster.Index[*corev1.PersistentVolume] {
 		}
 		return []string{string(pv.Spec.ClaimRef.UID)}
 	}}
-}
-
-// labelOp returns the operation that sets a label.
-func labelOp(object metav1.Object, key, value string) cluster.Op {
-	if object.GetLabels() == nil {
-		return cluster.Add(map[string]string{key: value}, "metadata", "labels")
-	}
-	return cluster.Add(value, "metadata", "labels", key)
 }
 
 // syncVolume labels a PersistentVolume of the driver with its node. The key wakeKey queues
@@ -131,7 +122,7 @@ func (c *Controller) labelClaim(ctx context.Context, pvc *corev1.PersistentVolum
 	}
 	claimAPI := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace)
 	// A changed selection changes the label: the next event of the claim leads here again.
-	_, err = c.claims.Patch(ctx, claimAPI, pvc, cluster.TestVersion(pvc.ResourceVersion), labelOp(pvc, claim.NodeLabel, value))
+	_, err = c.claims.Patch(ctx, claimAPI, pvc, cluster.TestVersion(pvc.ResourceVersion), cluster.SetLabel(pvc, claim.NodeLabel, value))
 	_, err = ended(err, "label %s with its node", claim.Describe(pvc))
 	return false, err
 }

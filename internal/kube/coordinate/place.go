@@ -138,7 +138,7 @@ func (c *Controller) selectWithRoom(
 // writeNode writes the node into the claim, unless the claim has changed meanwhile.
 func (c *Controller) writeNode(ctx context.Context, pvc *corev1.PersistentVolumeClaim, node string) (time.Duration, error) {
 	ops := []cluster.Op{
-		cluster.TestVersion(pvc.ResourceVersion), labelOp(pvc, claim.NodeLabel, claim.NodeLabelValue(node)),
+		cluster.TestVersion(pvc.ResourceVersion), cluster.SetLabel(pvc, claim.NodeLabel, claim.NodeLabelValue(node)),
 		cluster.Add(node, "metadata", "annotations", claim.SelectedNodeAnnotation),
 	}
 	if err := c.hit("select/before"); err != nil {

@@ -1,12 +1,9 @@
 package provision
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,65 +11,25 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// crashed is a slog.Handler that detects the log line of an injected failure.
-type crashed struct {
-	once sync.Once
-	seen chan struct{}
-	dead atomic.Bool
-}
-
-func (c *crashed) Enabled(context.Context, slog.Level) bool { return true }
-func (c *crashed) WithAttrs([]slog.Attr) slog.Handler       { return c }
-func (c *crashed) WithGroup(string) slog.Handler            { return c }
-func (c *crashed) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(a slog.Attr) bool {
-		if err, is := a.Value.Any().(error); is && errors.Is(err, failpoint.ErrInjected) {
-			c.dead.Store(true) // before the queue gives the key out again
-			c.once.Do(func() { close(c.seen) })
-		}
-		return true
-	})
-	return nil
-}
-
-// mortal starts a provisioner that dies at a point: from then on it has no effect, and
-// its last writes are lost, also a request that arrives after the process has ended.
-// bury ends it.
-func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (death *crashed, bury func()) {
+// mortal starts a provisioner that dies at a point: from then on it has no effect, and its
+// last writes are lost. bury ends it.
+func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (death *apiserver.Death, bury func()) {
 	w.t.Helper()
-	points, err := failpoint.Parse("provision/" + point + "=error")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	death = &crashed{seen: make(chan struct{})}
-	var process atomic.Pointer[string]
-	w.React("*", "*", func(q apiserver.Request) error {
-		if own := process.Load(); own == nil || q.Process != *own {
-			return nil
-		}
-		if death.dead.Load() && q.Verb != "list" && q.Verb != "watch" {
-			return errors.New("the process is dead")
-		}
-		return nil
-	})
-	w.dead.Store(&death.dead)
 	options := append([]func(*cluster.Env, *Options){func(env *cluster.Env, o *Options) {
-		own := w.Process(env)
-		process.Store(&own)
-		env.Failpoints, env.Logger = points, slog.New(death)
+		death = w.Mortal(env, "provision/"+point)
+		w.dead.Store(&death.Dead)
 		o.ForgetAfter = time.Hour
 	}}, change...)
 	_, stop := w.run(options...)
 	return death, func() {
 		stop()
-		death.dead.Store(true)
-		w.dead.CompareAndSwap(&death.dead, nil)
+		death.Dead.Store(true)
+		w.dead.CompareAndSwap(&death.Dead, nil)
 	}
 }
 
@@ -91,11 +48,7 @@ func (w *world) crashAs(point string, as func(*cluster.Env, *Options), trigger f
 	w.t.Helper()
 	death, bury := w.mortal(point, as, func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
 	trigger()
-	select {
-	case <-death.seen:
-	case <-time.After(time.Minute):
-		w.t.Fatalf("%s was not passed; events: %s", point, strings.Join(w.Events(), "\n"))
-	}
+	death.Await()
 	bury()
 }
 

@@ -1,14 +1,11 @@
 package provision
 
 import (
-	"errors"
-	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/coordinate"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
@@ -35,7 +32,7 @@ func labelledOnNode(node string) func(*cluster.Env, *Options) {
 
 // elected is the elected process next to those of the nodes.
 type elected struct {
-	death *crashed
+	death *apiserver.Death
 	stop  func()
 }
 
@@ -43,7 +40,7 @@ type elected struct {
 // dies at a random step.
 func (c *chaos) elect(run, mortal bool) {
 	if c.elected != nil {
-		c.elected.death.dead.Store(true)
+		c.elected.death.Dead.Store(true)
 		c.elected.stop()
 		c.elected = nil
 	}
@@ -51,28 +48,18 @@ func (c *chaos) elect(run, mortal bool) {
 		return
 	}
 	env := c.NewEnv()
-	own := c.Process(env)
-	death := &crashed{seen: make(chan struct{})}
+	point := ""
 	if points := []string{"label/volume", "label/claim", "label/content", "select/before", "select/after", "unselect"}; mortal {
-		set, err := failpoint.Parse("coordinate/" + points[c.choose.IntN(len(points))] + "=error")
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		env.Failpoints, env.Logger = set, slog.New(death)
+		point = "coordinate/" + points[c.choose.IntN(len(points))]
 	}
-	c.React("*", "*", func(q apiserver.Request) error {
-		if q.Process == own && death.dead.Load() && q.Verb != "list" && q.Verb != "watch" {
-			return errors.New("the process is dead")
-		}
-		return nil
-	})
+	death := c.Mortal(env, point)
 	controller := coordinate.New(env, coordinate.Options{Immediate: true, LostAfter: 50 * time.Millisecond, Skip: 50 * time.Millisecond})
 	c.elected = &elected{death: death, stop: c.Run(env, controller)}
 }
 
 // reelect replaces an elected process that has died.
 func (c *chaos) reelect() {
-	if c.elected != nil && c.elected.death.dead.Load() {
+	if c.elected != nil && c.elected.death.Dead.Load() {
 		c.elect(true, true)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -242,14 +241,7 @@ func storedIntents(t testing.TB, c *apiserver.Cluster) []intent.Unserved[volumeI
 // event waits for an event that contains all the texts.
 func (w *world) event(texts ...string) {
 	w.t.Helper()
-	w.Eventually(func() error {
-		for _, event := range w.Events() {
-			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(event, text) }) {
-				return nil
-			}
-		}
-		return fmt.Errorf("no event has %q", texts)
-	})
+	w.Happens(texts...)
 }
 
 // saved waits for a PersistentVolume.

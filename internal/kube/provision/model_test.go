@@ -54,7 +54,7 @@ type chaos struct {
 	// rejected has the UID of the claim whose PersistentVolume of a name was refused.
 	rejected sync.Map
 	made     int
-	death    *crashed
+	death    *apiserver.Death
 	point    string // where it dies
 	bury     func() // ends the provisioner
 	// stopBinding ends the controller-manager.
@@ -297,7 +297,7 @@ func (c *chaos) interrupt() {
 	}
 	c.add()
 	select {
-	case <-c.death.seen:
+	case <-c.death.Seen:
 	case <-time.After(time.Second):
 	}
 }
@@ -405,7 +405,7 @@ func (c *chaos) step() {
 			c.interrupt()
 		}
 		if c.focused || c.choose.IntN(2) == 0 {
-			c.death.dead.Store(true) // with what it has not written yet
+			c.death.Dead.Store(true) // with what it has not written yet
 		}
 		c.bury()
 		c.ended()
@@ -534,7 +534,7 @@ func TestModel_randomEventsAndCrashes(t *testing.T) {
 			}
 			if c.home != "" { // the last deployment differs: it has to find an intent
 				c.interrupt()
-				c.death.dead.Store(true)
+				c.death.Dead.Store(true)
 			}
 			c.bury()
 			c.ended()

@@ -80,7 +80,7 @@ func TestReplay_keepsAVolumeWhosePersistentVolumeIsGone(t *testing.T) {
 			}
 			return nil
 		})
-		death.dead.Store(true) // with what it has not written
+		death.Dead.Store(true) // with what it has not written
 		bury()
 		w.run()
 		w.stays("id-pvc-uid-a")

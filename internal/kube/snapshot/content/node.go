@@ -27,19 +27,12 @@ func (w *Writer[T]) Claim(ctx context.Context, object T, owner *Owner) (T, error
 	unclaimed := func(object T) bool { return !labelled(object) }
 	return w.write(ctx, object, unclaimed, func(object T) (T, error) {
 		return w.Store.Patch(ctx, w.API, object, cluster.TestVersion(object.GetResourceVersion()),
-			label(object, claim.NodeLabelValue(owner.scope.Node)))
+			cluster.SetLabel(object, claim.ManagedByLabel, claim.NodeLabelValue(owner.scope.Node)))
 	})
 }
 
 func labelled(object metav1.Object) bool {
 	return object.GetLabels()[claim.ManagedByLabel] != claim.AnyNode
-}
-
-func label(object metav1.Object, node string) cluster.Op {
-	if object.GetLabels() == nil {
-		return cluster.Add(map[string]string{claim.ManagedByLabel: node}, "metadata", "labels")
-	}
-	return cluster.Add(node, "metadata", "labels", claim.ManagedByLabel)
 }
 
 // Orphan removes the finalizer of a content that has no owner and needs no

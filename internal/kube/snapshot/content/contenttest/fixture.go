@@ -2,7 +2,6 @@ package contenttest
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,19 +183,6 @@ func (f *Fixture[T]) Untouched(name string) {
 			return fmt.Errorf("%s was touched: %+v, calls %q", name, object, f.Driver.Calls())
 		}
 		return nil
-	})
-}
-
-// Happens waits for an event.
-func (f *Fixture[T]) Happens(parts ...string) {
-	f.t.Helper()
-	f.Eventually(func() error {
-		for _, event := range f.Events() {
-			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(event, part) }) {
-				return nil
-			}
-		}
-		return fmt.Errorf("no event with %q", parts)
 	})
 }
 
