@@ -114,14 +114,16 @@ bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/sim
 	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -image-repository=$(IMAGE_REPOSITORY) -image-tag=$(IMAGE_TAG) $(BENCH_FLAGS)
 	$(MAKE) plots
 
-# A cluster of many nodes: what a restart of all of them and the life of a claim cost the
-# API server. Such as SCALE_FLAGS='-nodes 200 -objects 100000', or with -both, and fewer
-# nodes, also for processes that watch the objects of all nodes.
-SCALE_FLAGS ?= -nodes 1000 -objects 20000
+# Clusters of many nodes: what a restart of all of them and the life of a claim cost the
+# API server. With -few it also compares nodes that watch everything and, with -alternative,
+# another provisioner on each node; -results keeps what was measured for a later run:
+# make bench-scale SCALE_FLAGS='-nodes 200 -objects 100000 -few 5 -alternative "PATH/csi-provisioner --node-deployment"'
+SCALE_FLAGS ?= -nodes 1000 -objects 20000 -few 30
 .PHONY: bench-scale
-bench-scale: kubernetes-binaries $(KUBERNETES_BIN)/scale
+bench-scale: kubernetes-binaries build bin/helm $(KUBERNETES_BIN)/scale
 	$(kubernetes_go) build -trimpath -o $(KUBERNETES_BIN)/bench ./bench
-	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -only scale $(SCALE_FLAGS)
+	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -only scale -write ../../docs/reference/benchmarks.md $(SCALE_FLAGS)
+	$(MAKE) plots
 
 # The controllers of many nodes in one process.
 $(KUBERNETES_BIN)/scale: $(shell find test/scale simulation/csidriver internal/kube -name '*.go' -not -name '*_test.go')

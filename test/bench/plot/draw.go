@@ -17,6 +17,7 @@ import (
 var (
 	ours   = color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff}
 	theirs = color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff}
+	third  = color.RGBA{R: 0x00, G: 0x9e, B: 0x73, A: 0xff}
 )
 
 const barWidth = 0.4 * vg.Centimeter
@@ -99,6 +100,69 @@ func pairPlot(title, column string, first, second table) (*plot.Plot, int, error
 	p.NominalY(names...)
 	p.X.Min, p.X.Max = 0, 1.3*slices.Max(append(values[0], values[1]...)) // room for the legend
 	return p, len(names), nil
+}
+
+// multiple is how much another column of a table is, relative to a base column.
+type multiple struct {
+	heading string
+	bars    []bar // for the same rows as those of each other
+}
+
+// multiples compares the columns behind the last one of Holdfast with that one, for the
+// rows that all of them have.
+func multiples(t table) (base string, all []multiple) {
+	at := -1
+	for i, heading := range t.header {
+		if strings.HasPrefix(heading, "Holdfast") {
+			at = i
+		}
+	}
+	if at < 0 {
+		return "", nil
+	}
+	for i := at + 1; i < len(t.header) && t.header[i] != "Aim"; i++ {
+		all = append(all, multiple{heading: t.header[i]})
+	}
+	for _, row := range t.rows {
+		ours, ok := number(row[at])
+		values := make([]float64, len(all))
+		for i := range all {
+			value, also := number(row[at+1+i])
+			values[i] = value / ours
+			ok = ok && also && ours > 0 && value > 0
+		}
+		if !ok {
+			continue
+		}
+		for i := range all {
+			all[i].bars = append(all[i].bars, bar{label(row[0]), values[i]})
+		}
+	}
+	return t.header[at], all
+}
+
+// multiplePlot draws bars that begin at 1, on a logarithmic scale.
+func multiplePlot(title, base string, all []multiple) *plot.Plot {
+	p := newPlot(title, "relative to "+base+"; above 1 Holdfast needs less")
+	width := 2 * barWidth / vg.Length(len(all))
+	colors := []color.Color{theirs, third, ours}
+	names := make([]string, len(all[0].bars))
+	for i, one := range all {
+		values := make(plotter.Values, len(one.bars))
+		for row, b := range slices.Backward(one.bars) { // the first row at the top
+			at := len(one.bars) - 1 - row
+			values[at], names[at] = math.Log2(b.value), b.label
+		}
+		bars := mustBars(values, colors[i%len(colors)], (vg.Length(len(all)-1)/2-vg.Length(i))*width)
+		bars.Width = width
+		p.Add(bars)
+		p.Legend.Add(one.heading, bars)
+	}
+	p.Legend.Top = true
+	p.NominalY(names...)
+	p.X.Tick.Marker = powersOfTwo{}
+	p.X.Min, p.X.Max = math.Min(p.X.Min, -1), 1.5*math.Max(p.X.Max, 1) // room for the legend
+	return p
 }
 
 func newPlot(title, axis string) *plot.Plot {

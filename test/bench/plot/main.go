@@ -36,6 +36,7 @@ func run(page, out string) error {
 	return errors.Join(
 		drawRatios(found, "", "One machine", filepath.Join(out, "local.svg")),
 		drawRatios(found, "Kubernetes", "Kubernetes, upstream's sidecars next to it", filepath.Join(out, "kubernetes.svg")),
+		drawMultiples(found, "Many nodes", out),
 		drawPairs(found, "EBS", "p50", "EBS, 500 volumes: p50 in seconds", filepath.Join(out, "ebs-latency.svg")),
 		drawPairs(found, "EBS", "EC2 calls", "EBS, 500 volumes: EC2 calls", filepath.Join(out, "ebs-calls.svg")),
 	)
@@ -58,6 +59,25 @@ func drawRatios(found []section, heading, title, path string) error {
 		}
 	}
 	return fmt.Errorf("section %q has no table with a column Ratio", heading)
+}
+
+// drawMultiples draws each titled table of a section that has columns to compare: a title
+// of "20000 volumes" leads to many-20000-volumes.svg.
+func drawMultiples(found []section, heading, out string) error {
+	var failed []error
+	for _, t := range tablesOf(found, heading) {
+		base, all := multiples(t)
+		if t.title == "" || len(all) == 0 {
+			continue
+		}
+		if len(all[0].bars) == 0 {
+			failed = append(failed, fmt.Errorf("%q has no row with numbers in all columns", t.title))
+			continue
+		}
+		path := filepath.Join(out, "many-"+strings.ReplaceAll(t.title, " ", "-")+".svg")
+		failed = append(failed, save(multiplePlot("Many nodes, "+t.title, base, all), 2*len(all[0].bars), path))
+	}
+	return errors.Join(failed...)
 }
 
 // drawPairs draws one column of the first two titled tables of a section, those

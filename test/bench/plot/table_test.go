@@ -47,3 +47,21 @@ func TestRatios_ratesAreInverted(t *testing.T) {
 		t.Errorf("%v; want %v", bars, want)
 	}
 }
+
+func TestMultiples_ofTheSameNumberOfNodes(t *testing.T) {
+	base, all := multiples(table{
+		header: []string{"Work", "Holdfast, 1000 nodes", "Holdfast, 30 nodes", "before, 30 nodes", "theirs, 30 nodes", "Aim"},
+		rows: [][]string{
+			{"memory", "31 MiB", "30.0 MiB (9 anonymous)", "120.0 MiB (90 anonymous)", "240.0 MiB", "-"},
+			{"leader", "99 MiB", "98 MiB", "-", "-", "-"},
+			{"bytes", "10.0 KB", "10.0 KB", "300.0 KB", "5.0 KB", "-"},
+		},
+	})
+	want := []multiple{
+		{"before, 30 nodes", []bar{{"memory", 4}, {"bytes", 30}}},
+		{"theirs, 30 nodes", []bar{{"memory", 8}, {"bytes", 0.5}}},
+	}
+	if base != "Holdfast, 30 nodes" || !reflect.DeepEqual(all, want) {
+		t.Errorf("%s: %v; want %v", base, all, want)
+	}
+}

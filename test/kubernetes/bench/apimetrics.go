@@ -15,11 +15,14 @@ type served struct {
 	cpu    time.Duration
 	rss    int64
 	events float64 // that it sent to watchers
-	lists  float64 // requests
+	// volumes are the claims and PersistentVolumes among these events and in lists. Most
+	// lists are events, too: client-go streams them.
+	volumes float64
+	lists   float64 // requests
 }
 
 func (s served) since(before served) served {
-	return served{s.cpu - before.cpu, s.rss, s.events - before.events, s.lists - before.lists}
+	return served{s.cpu - before.cpu, s.rss, s.events - before.events, s.volumes - before.volumes, s.lists - before.lists}
 }
 
 // served reads the API server's metrics.
@@ -50,6 +53,13 @@ func (b *bench) served(ctx context.Context) (s served, err error) {
 			s.rss = int64(value)
 		case "apiserver_watch_events_total":
 			s.events += value
+			if ofVolumes(rest) {
+				s.volumes += value
+			}
+		case "apiserver_cache_list_returned_objects_total":
+			if ofVolumes(rest) {
+				s.volumes += value
+			}
 		case "apiserver_request_total":
 			if strings.Contains(rest, `verb="LIST"`) {
 				s.lists += value
@@ -60,4 +70,9 @@ func (b *bench) served(ctx context.Context) (s served, err error) {
 		return s, fmt.Errorf("the API server's metrics lack process_cpu_seconds_total (%d bytes)", len(text))
 	}
 	return s, lines.Err()
+}
+
+// ofVolumes reports whether a metric's labels are those of claims or PersistentVolumes.
+func ofVolumes(labels string) bool {
+	return strings.Contains(labels, `resource="persistentvolumes"`) || strings.Contains(labels, `resource="persistentvolumeclaims"`)
 }

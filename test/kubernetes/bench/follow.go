@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +24,22 @@ func of[L runtime.Object](client interface {
 	return &cache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		WatchFuncWithContext: client.Watch,
+	}
+}
+
+// selected narrows a source to the objects that a label selector matches.
+func selected(objects source, labels string) source {
+	narrow := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector = labels
+		return o
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return objects.ListWithContextFunc(ctx, narrow(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return objects.WatchFuncWithContext(ctx, narrow(o))
+		},
 	}
 }
 
@@ -79,10 +96,17 @@ func (a *arrivals) count() int {
 	return len(a.got)
 }
 
+// sayPeriod is the interval of reports of progress.
+const sayPeriod = 10 * time.Second
+
 // await returns when n objects satisfy the condition.
 func (a *arrivals) await(ctx context.Context, n int) error {
+	progress := time.NewTicker(sayPeriod)
+	defer progress.Stop()
 	for a.count() < n {
 		select {
+		case <-progress.C:
+			say("%d of %d objects have the desired state", a.count(), n)
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d objects have the desired state: %w", a.count(), n, context.Cause(ctx))
 		case <-a.changed:

@@ -39,11 +39,19 @@ type settings struct {
 	// --csi-address and --kubeconfig.
 	alternatives list
 	alternative  string // their name in the table
-	// For the group scale: the program of many nodes, how many there are, in how many
-	// processes, and whether the design in which each node watches everything is measured.
-	scale            string
-	nodes, processes int
-	both             bool
+	scaleSettings
+}
+
+// scaleSettings are for the group scale.
+type scaleSettings struct {
+	scale            string // the program of many nodes
+	nodes, processes int    // how many nodes there are, in how many processes
+	// few is the number of nodes with which the designs are compared; 0 compares none.
+	few        int
+	unlabelled int    // volumes without the label of their node
+	ready      string // logged by the alternative when its caches are filled
+	results    string // file of what was measured in earlier runs
+	profiles   string // directory of CPU profiles
 }
 
 // list is a flag that may be repeated.
@@ -66,6 +74,9 @@ func run(ctx context.Context) error {
 	s, report, err := parse()
 	if err != nil {
 		return err
+	}
+	if s.only == "scale" {
+		return measureScale(ctx, s, report)
 	}
 	rows, err := measure(ctx, s)
 	if err != nil {
@@ -97,12 +108,10 @@ func parse() (s settings, report string, err error) {
 	flag.DurationVar(&s.latency, "latency", 0, "how long the simulated driver takes for a call")
 	flag.Var(&s.alternatives, "alternative", "`COMMAND LINE` of a process to measure in the same run; repeated, all together do the work")
 	flag.StringVar(&s.alternative, "alternative-name", "the alternative", "the name of those processes in the table")
-	flag.StringVar(&s.scale, "scale", "../../bin/kubernetes/scale", "the program of many nodes, test/scale")
-	flag.IntVar(&s.nodes, "nodes", 1000, "nodes of the group scale")
-	flag.IntVar(&s.processes, "processes", 4, "processes that run the controllers of these nodes")
-	flag.BoolVar(&s.both, "both", false, "measure the group scale also with processes that watch the objects of all nodes")
+	s.scaleFlags()
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file, between its markers")
 	flag.Parse()
+	s.unlabelled = min(s.unlabelled, s.objects)
 	if os.Geteuid() != 0 {
 		return s, "", errors.New("the cluster needs root: run make bench-kubernetes")
 	}
@@ -112,6 +121,18 @@ func parse() (s settings, report string, err error) {
 		}
 	}
 	return s, report, nil
+}
+
+// scaleFlags declares the flags of the group scale.
+func (s *scaleSettings) scaleFlags() {
+	flag.StringVar(&s.scale, "scale", "../../bin/kubernetes/scale", "the program of many nodes, test/scale")
+	flag.IntVar(&s.nodes, "nodes", 1000, "nodes of the group scale")
+	flag.IntVar(&s.processes, "processes", 4, "processes that run the controllers of these nodes")
+	flag.IntVar(&s.few, "few", 0, "also measure with `N` nodes: Holdfast, nodes that watch everything, and the alternative, one process each")
+	flag.IntVar(&s.unlabelled, "unlabelled", 1000, "volumes of the group scale that lack the label of their node at first")
+	flag.StringVar(&s.ready, "alternative-ready", "Started provisioner controller", "`TEXT` in its log when the alternative's caches are filled")
+	flag.StringVar(&s.results, "results", "", "`FILE` for what the group scale has measured; another run skips that")
+	flag.StringVar(&s.profiles, "profiles", "", "write CPU profiles of the control plane in a storm of the group scale to this `DIR`")
 }
 
 func measure(ctx context.Context, s settings) ([]row, error) {
@@ -125,9 +146,6 @@ func measure(ctx context.Context, s settings) ([]row, error) {
 		{"objects", measureObjects},
 	}
 	var rows []row
-	if s.only == "scale" {
-		return measureScale(ctx, s)
-	}
 	only := strings.FieldsFunc(s.only, func(r rune) bool { return r == ',' })
 	for _, group := range groups {
 		if len(only) > 0 && !slices.Contains(only, group.name) {

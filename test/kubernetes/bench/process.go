@@ -29,11 +29,17 @@ type process struct {
 // startProcess runs a program until stop, or until this process ends. It writes the
 // output to a file in dir.
 func startProcess(dir, name, path string, args ...string) (*process, error) {
+	return startProcessWith(nil, dir, name, path, args...)
+}
+
+// startProcessWith is startProcess with more environment variables.
+func startProcessWith(environment []string, dir, name, path string, args ...string) (*process, error) {
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), environment...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -66,6 +72,13 @@ func (p *process) stop() error {
 	}
 }
 
+// kill ends the process at once.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+	_ = p.log.Close()
+}
+
 // used is the memory and CPU time of a process.
 type used struct {
 	rss, anonymous int64 // bytes
@@ -79,8 +92,10 @@ func (u used) add(v used) used {
 // memory formats the resident memory. Its part that is not anonymous is pages of the
 // binary, which the kernel can drop and which processes of the same file share.
 func (u used) memory() string {
-	return fmt.Sprintf("%.1f MiB (%.1f anonymous)", float64(u.rss)/(1<<20), float64(u.anonymous)/(1<<20))
+	return fmt.Sprintf("%s (%.1f anonymous)", mebibytes(u.rss), float64(u.anonymous)/(1<<20))
 }
+
+func mebibytes(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
 
 // usage reads the current usage of a process. read reads a file of /proc in a PID
 // namespace that has the process.

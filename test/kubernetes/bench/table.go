@@ -57,32 +57,36 @@ func (s settings) commands() string {
 	return strings.Join(lines, ", ")
 }
 
-// The report is the part of the page between these lines.
-const (
-	reportBegins = "<!-- make bench-kubernetes -->"
-	reportEnds   = "<!-- end of make bench-kubernetes -->"
-)
-
 // writeReport puts the table into the page, and leaves the rest of that alone.
 func writeReport(path, table string, s settings) error {
+	machine, err := machine()
+	if err != nil {
+		return err
+	}
+	conditions := fmt.Sprintf("%d claims, %d objects of each kind, %d pods; %s.", s.claims, s.objects, s.pods, machine)
+	if len(s.alternatives) > 0 {
+		conditions += fmt.Sprintf(" In the same run, %s: %s.", s.alternative, s.commands())
+	}
+	return replaceReport(path, "make bench-kubernetes", conditions+"\n\n"+table)
+}
+
+// machine describes the machine.
+func machine() (string, error) {
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	return fmt.Sprintf("%d cores, Linux %s", runtime.NumCPU(), strings.TrimSpace(string(kernel))), err
+}
+
+// replaceReport replaces the part of a page between the comments that begin and end it.
+func replaceReport(path, name, text string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return err
-	}
-	before, rest, begins := strings.Cut(string(page), reportBegins)
-	_, after, ends := strings.Cut(rest, reportEnds)
+	begin, end := "<!-- "+name+" -->", "<!-- end of "+name+" -->"
+	before, rest, begins := strings.Cut(string(page), begin)
+	_, after, ends := strings.Cut(rest, end)
 	if !begins || !ends {
-		return errors.New(path + " has no lines " + reportBegins + " and " + reportEnds)
+		return errors.New(path + " has no lines " + begin + " and " + end)
 	}
-	conditions := fmt.Sprintf("%d claims, %d objects of each kind, %d pods; %d cores, Linux %s.",
-		s.claims, s.objects, s.pods, runtime.NumCPU(), strings.TrimSpace(string(kernel)))
-	if len(s.alternatives) > 0 {
-		conditions += fmt.Sprintf(" In the same run, %s: %s.", s.alternative, s.commands())
-	}
-	text := before + reportBegins + "\n\n" + conditions + "\n\n" + table + "\n" + reportEnds + after
-	return os.WriteFile(path, []byte(text), 0o644)
+	return os.WriteFile(path, []byte(before+begin+"\n\n"+text+"\n"+end+after), 0o644)
 }
