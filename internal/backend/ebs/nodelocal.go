@@ -1,6 +1,7 @@
 package ebs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -52,7 +53,7 @@ func (c *Controller) attachNodeLocal(ctx context.Context, handle, nodeID string)
 	if err != nil {
 		return nil, err
 	}
-	if name, managed := v.Tags[tags.VolumeName]; managed {
+	if name := cmp.Or(v.Tags[tags.VolumeName], v.Tags[tags.PVName]); name != "" {
 		return nil, fmt.Errorf("%w: device %s of instance %s is volume %s, which was provisioned as %s; "+
 			"use a device name that drivers choose last, such as /dev/sdf",
 			backend.ErrPrecondition, match[1], instance.ID, id, name)

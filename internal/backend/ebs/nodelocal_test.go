@@ -87,12 +87,21 @@ func TestNodeLocal_refusals(t *testing.T) {
 		claimed := s.volume(p, "pvc-1")
 		of, err := p.Attach(s.Context(), claimed, instance, forOneNode)
 		s.must(err)
+		inTree, err := s.emu.World().CreateVolume(&world.CreateVolumeRequest{AvailabilityZone: testZone, Size: new(int32(1)),
+			TagSpecifications: []world.TagSpecification{{ResourceType: "volume",
+				Tags: []world.Tag{{Key: "kubernetes.io/created-for/pv/name", Value: "pvc-2"}}}}})
+		s.must(err)
+		time.Sleep(time.Minute)
+		_, err = s.emu.World().AttachVolume(&world.AttachVolumeRequest{VolumeID: inTree.VolumeID, InstanceID: instance, Device: "/dev/sdk"})
+		s.must(err)
+		time.Sleep(time.Minute)
 		for _, c := range []struct {
 			handle, instance string
 			want             error
 		}{
 			{"local-ebs://dev/xvda", instance, backend.ErrPrecondition},           // the root device
 			{"local-ebs:/" + of["devicePath"], instance, backend.ErrPrecondition}, // a claim's volume
+			{"local-ebs://dev/sdk", instance, backend.ErrPrecondition},            // one of the in-tree plugin
 			{"local-ebs://dev/sdg", instance, backend.ErrNotFound},
 			{nodeLocalSDF, "i-0123456789abcdef0", backend.ErrNotFound},
 			{"local-ebs://dev/../sdf", instance, backend.ErrInvalid},

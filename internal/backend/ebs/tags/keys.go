@@ -32,6 +32,9 @@ const (
 	// Context is the volume context, as pairs key=value separated by commas.
 	Context = reservedPrefix + "volume-context"
 
+	// PVName is on volumes of claims, also on those of the in-tree plugin of Kubernetes.
+	PVName = createdForPrefix + "pv/name"
+
 	clusterName       = reservedPrefix + "cluster-name"
 	reservedPrefix    = "ebs.csi.aws.com/"
 	kubernetesPrefix  = "kubernetes.io"
