@@ -17,14 +17,12 @@ import (
 
 // makeClass makes a StorageClass like the chart's, with parameters, for as long
 // as the test takes.
-func (c *scene) makeClass(name string, parameters map[string]string, changes ...func(*storagev1.StorageClass)) {
+func (c *scene) makeClass(name string, parameters map[string]string) {
 	c.Helper()
-	c.makeClassOf(deployment.LocalDriver, name, parameters, changes...)
+	c.makeClassOf(deployment.LocalDriver, name, parameters)
 }
 
-func (c *scene) makeClassOf(
-	driver, name string, parameters map[string]string, changes ...func(*storagev1.StorageClass),
-) {
+func (c *scene) makeClassOf(driver, name string, parameters map[string]string) {
 	c.Helper()
 	c.makeStorageClass(driver, name, storagev1.VolumeBindingWaitForFirstConsumer, parameters)
 }
@@ -35,9 +33,6 @@ func (c *scene) makeStorageClass(driver, name string, mode storagev1.VolumeBindi
 	made := &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: driver, Parameters: parameters,
 		AllowVolumeExpansion: &yes, VolumeBindingMode: &mode,
-	}
-	for _, change := range changes {
-		change(made)
 	}
 	must(c)(c.api.StorageV1().StorageClasses().Create(c.Context(), made, metav1.CreateOptions{}))
 	c.Cleanup(func() {

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/holdfast-csi/holdfast/test/kubernetes/deployment"
 )
 
 // nodeLabel is the label by which a node's process selects its claims and volumes.
@@ -28,15 +30,17 @@ var selectSteps = []string{
 	"provision/create/intent", "provision/create/called", "provision/create/answered", "provision/create/saving", "provision/create/saved",
 }
 
-func immediate(class *storagev1.StorageClass) {
-	*class.VolumeBindingMode = storagev1.VolumeBindingImmediate
+// makeImmediateClass makes a class with the namespace's name and immediate binding.
+func (c *scene) makeImmediateClass() {
+	c.Helper()
+	c.makeStorageClass(deployment.LocalDriver, c.namespace, storagev1.VolumeBindingImmediate, nil)
 }
 
 // isLabelledForItsNode: a claim gets its label in the write that selects its node, late and
 // with immediate binding, and a PersistentVolume at its creation. A node's process lists
 // the claims of its node only.
 func (c *scene) isLabelledForItsNode() {
-	c.makeClass(c.namespace, nil, immediate)
+	c.makeImmediateClass()
 	for i, node := range c.cluster.Nodes {
 		late, early := fmt.Sprint("late", i), fmt.Sprint("immediate", i)
 		c.makeClaim(newClaim(late, "16Mi"))
@@ -96,7 +100,7 @@ func (c *scene) volumeObject(claim string) *corev1.PersistentVolume {
 // deleted. Each claim gets one volume.
 func (c *scene) losesTheElectedProcess() {
 	c.timeout = 5 * time.Minute
-	c.makeClass(c.namespace, nil, immediate)
+	c.makeImmediateClass()
 	c.withFailpoints(once(selectSteps))
 	made := 0
 	add := func() {
@@ -224,7 +228,7 @@ func (c *scene) labelsVolumesOnce() {
 	}
 	elected := c.electedPod()
 	must(c)(c.deployment.Kubectl(c.Context(), "delete", "pod", elected))
-	c.makeClass(c.namespace, nil, immediate)
+	c.makeImmediateClass()
 	c.makeClaim(newClaim("later", "16Mi", inClass(c.namespace)))
 	c.eventually(func() error { return c.bound(len(names) + 1) })
 	for _, name := range names {
@@ -343,7 +347,7 @@ func (c *scene) isCoordinatedByADeployment() {
 	c.timeout = 5 * time.Minute
 	c.Cleanup(c.restoreDriver)
 	c.upgrade("local.coordinator.enabled=true", "controller.replicas=2")
-	c.makeClass(c.namespace, nil, immediate)
+	c.makeImmediateClass()
 	for i, node := range c.cluster.Nodes {
 		name := fmt.Sprint("claim", i)
 		c.makeClaim(newClaim(name, "16Mi"))
