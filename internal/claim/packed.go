@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
@@ -42,8 +43,14 @@ const (
 	unpackedBytes = 8 << 20 // larger than any request: a driver accepts 4 MiB
 )
 
-// PackTopology packs a requirement; nil stays nil.
-func PackTopology(requirement *csi.TopologyRequirement) (*PackedTopology, error) {
+// TopologyPacker packs requirements. It keeps the topologies that it compressed last: the
+// claims of a cluster have the same. Its zero value is ready for concurrent use.
+type TopologyPacker struct{ last atomic.Pointer[compressed] }
+
+type compressed struct{ text, small []byte }
+
+// Pack packs a requirement; nil stays nil.
+func (k *TopologyPacker) Pack(requirement *csi.TopologyRequirement) (*PackedTopology, error) {
 	if requirement == nil {
 		return nil, nil
 	}
@@ -61,15 +68,27 @@ func PackTopology(requirement *csi.TopologyRequirement) (*PackedTopology, error)
 		plain.Topologies = p.topologies
 		return &PackedTopology{Plain: plain}, nil
 	}
+	small, err := k.compress(text)
+	if err != nil {
+		return nil, fmt.Errorf("pack a topology: %w", err)
+	}
+	return &PackedTopology{Plain: plain, Gzip: small}, nil
+}
+
+func (k *TopologyPacker) compress(text []byte) ([]byte, error) {
+	if last := k.last.Load(); last != nil && bytes.Equal(last.text, text) {
+		return last.small, nil
+	}
 	var small bytes.Buffer
 	writer := gzip.NewWriter(&small)
 	if _, err := writer.Write(text); err != nil {
-		return nil, fmt.Errorf("pack a topology: %w", err)
+		return nil, err
 	}
 	if err := writer.Close(); err != nil {
-		return nil, fmt.Errorf("pack a topology: %w", err)
+		return nil, err
 	}
-	return &PackedTopology{Plain: plain, Gzip: small.Bytes()}, nil
+	k.last.Store(&compressed{text, small.Bytes()})
+	return small.Bytes(), nil
 }
 
 // Split returns the lists of a requirement and its topologies, which others may have too.

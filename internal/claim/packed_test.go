@@ -24,7 +24,7 @@ func nodesRequirement(count, first int) *csi.TopologyRequirement {
 }
 
 func repacked(t interface{ Fatal(...any) }, requirement *csi.TopologyRequirement) (*csi.TopologyRequirement, int) {
-	packed, err := PackTopology(requirement)
+	packed, err := (&TopologyPacker{}).Pack(requirement)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func repacked(t interface{ Fatal(...any) }, requirement *csi.TopologyRequirement
 	return got, len(text)
 }
 
-func TestPackTopology_ofManyTermsIsSmall(t *testing.T) {
+func TestTopologyPacker_ofManyTermsIsSmall(t *testing.T) {
 	want := nodesRequirement(2000, 1234)
 	got, size := repacked(t, want)
 	if !proto.Equal(got, want) {
@@ -54,8 +54,8 @@ func TestPackTopology_ofManyTermsIsSmall(t *testing.T) {
 	}
 }
 
-func TestPackTopology_ofOneTermIsReadable(t *testing.T) {
-	packed, err := PackTopology(Here(map[string]string{"node": "n1"}))
+func TestTopologyPacker_ofOneTermIsReadable(t *testing.T) {
+	packed, err := (&TopologyPacker{}).Pack(Here(map[string]string{"node": "n1"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +63,12 @@ func TestPackTopology_ofOneTermIsReadable(t *testing.T) {
 	if !strings.Contains(string(text), `"keys":["node"],"values":[["n1"]]`) {
 		t.Errorf("%s", text)
 	}
-	if none, err := PackTopology(nil); none != nil || err != nil {
+	if none, err := (&TopologyPacker{}).Pack(nil); none != nil || err != nil {
 		t.Errorf("of none: %v, %v", none, err)
 	}
 }
 
-func TestPackTopology_givesBackWhatWasPacked(t *testing.T) {
+func TestTopologyPacker_givesBackWhatWasPacked(t *testing.T) {
 	topology := rapid.Custom(func(t *rapid.T) *csi.Topology {
 		return &csi.Topology{Segments: rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c=d"}), rapid.SampledFrom([]string{"", "1", "2", "x,a=1"}), 0, 3).Draw(t, "segments")}
 	})
@@ -82,6 +82,32 @@ func TestPackTopology_givesBackWhatWasPacked(t *testing.T) {
 			t.Fatalf("%v became %v", want, got)
 		}
 	})
+}
+
+// TestTopologyPacker_keepsNothingOfAnotherRequirement: requirements with other topologies
+// follow each other.
+func TestTopologyPacker_keepsNothingOfAnotherRequirement(t *testing.T) {
+	packer := &TopologyPacker{}
+	for _, count := range []int{100, 100, 200, 100, 1} {
+		want := nodesRequirement(count, count/2)
+		packed, err := packer.Pack(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := packed.Requirement(); err != nil || !proto.Equal(got, want) {
+			t.Errorf("what is unpacked of %d topologies differs; %v", count, err)
+		}
+	}
+}
+
+func BenchmarkTopologyPacker(b *testing.B) {
+	requirement := nodesRequirement(5000, 1234)
+	packer := &TopologyPacker{}
+	for b.Loop() {
+		if _, err := packer.Pack(requirement); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 func FuzzPackedTopology(f *testing.F) {

@@ -193,12 +193,15 @@ func (w *world) pick() *process {
 func (w *world) open(calm bool) *process {
 	seed := rapid.Uint64().Draw(w.t, "seed")
 	p := &process{wire: &wire{server: w.api, world: w, choose: rand.New(rand.NewPCG(seed, 1)), calm: calm}}
-	flush := time.Duration(1)
-	if rapid.Bool().Draw(w.t, "lazy") {
-		flush = time.Hour
+	wait := func(label string) time.Duration {
+		if rapid.Bool().Draw(w.t, label) {
+			return time.Hour
+		}
+		return 1
 	}
+	flush, keep := wait("lazy"), wait("keeps an empty object")
 	node := rapid.SampledFrom(w.nodes).Draw(w.t, "node")
-	p.Store = New(Options{ConfigMaps: p.wire, Driver: "d.example", Node: node, FlushAfter: flush, SlotBytes: 4000}, stateKind())
+	p.Store = New(Options{ConfigMaps: p.wire, Driver: "d.example", Node: node, FlushAfter: flush, KeepEmpty: keep, SlotBytes: 4000}, stateKind())
 	if p.Load(context.Background()) != nil {
 		return nil
 	}
@@ -335,6 +338,9 @@ func (w *world) ask(p *process, asked map[string]*change[state]) {
 	}
 	if told := w.told[key]; known && (told == nil || told.loose || told.Owner != next.Owner) {
 		w.stale[next.Owner] = true
+		if len(w.nodes) > 1 {
+			w.loosen(key) // what another deployment has put is merged with it
+		}
 	}
 	next.Marks = append(slices.Clone(next.Marks), w.fresh("m"))
 	c, err := p.request(key, next)
@@ -426,7 +432,7 @@ func (w *world) land() {
 
 func (w *world) step() {
 	p := w.pick()
-	action := rapid.IntRange(0, 11).Draw(w.t, "action")
+	action := rapid.IntRange(0, 12).Draw(w.t, "action")
 	if p == nil || action == 0 && len(w.live) < 2 {
 		w.start()
 		return
@@ -446,6 +452,8 @@ func (w *world) step() {
 		w.reread(p)
 	case 10:
 		w.edit()
+	case 11: // every other store counts as one that no process serves, although there may be one
+		_ = p.RemoveLeft(context.Background(), func(string) (bool, error) { return false, nil })
 	default:
 		w.land()
 	}

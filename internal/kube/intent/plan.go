@@ -14,6 +14,7 @@ type write struct {
 	slot    *slot
 	entries map[string]string
 	parts   map[string][]byte
+	keep    bool // also without content
 }
 
 // planner plans writes. Its user holds the Store's lock.
@@ -188,10 +189,10 @@ func (p *planner[T]) choose(group map[string]string, size int) *slot {
 		}
 	}
 	var best *slot
-	least := min(p.repeatable(), p.options.SlotBytes-size) + 1
+	least := p.options.SlotBytes - size + 1
 	for _, name := range slices.Sorted(maps.Keys(p.view.slots)) {
 		if t := p.view.slots[name]; p.usable(t) && p.writes[t] == nil {
-			if carried := p.carried(t, group); carried < least {
+			if carried := p.carried(t, group); carried < least && carried <= p.repeatable(t) {
 				best, least = t, carried
 			}
 		}
@@ -202,11 +203,15 @@ func (p *planner[T]) choose(group map[string]string, size int) *slot {
 	return best
 }
 
-// repeatable returns how many bytes of earlier records a write may repeat. They grow with the
-// number of slots, so that many intents that stay need few: a process that takes over writes
-// to each.
-func (p *planner[T]) repeatable() int {
-	return carriedBytes * max(fewSlots, len(p.view.slots)) / fewSlots
+// repeatable returns how many bytes of earlier records a write of a slot may repeat. They grow
+// with the number of slots, so that many intents that stay need few: a process that takes over
+// writes to each.
+func (p *planner[T]) repeatable(t *slot) int {
+	bytes := carriedBytes * max(fewSlots, len(p.view.slots)) / fewSlots
+	if t.alone {
+		bytes *= aloneFactor
+	}
+	return bytes
 }
 
 func (p *planner[T]) usable(t *slot) bool {
@@ -270,14 +275,35 @@ func (p *planner[T]) sweep(last bool) {
 			delete(p.unused, t)
 			continue
 		}
-		wait := p.options.FlushAfter
-		if len(parts(t.object)) > 0 {
-			wait *= partGrace
-		}
-		if last || time.Since(since) >= wait || p.awaited(t) {
-			p.of(t)
+		if last || time.Since(since) >= p.grace(t) || p.awaited(t) {
+			p.of(t).keep = !last && p.first(t) && len(t.all) > 0
 		}
 	}
+}
+
+// grace returns how long a slot stays as it is, with what no longer counts.
+func (p *planner[T]) grace(t *slot) time.Duration {
+	switch {
+	case len(parts(t.object)) > 0:
+		return partGrace * p.options.FlushAfter
+	case len(t.all) == 0 && p.first(t):
+		return p.options.KeepEmpty
+	}
+	return p.options.FlushAfter
+}
+
+// first reports whether a slot is the first one of the log that takes entries. It stays for a
+// while when it is empty.
+func (p *planner[T]) first(t *slot) bool {
+	if !p.usable(t) {
+		return false
+	}
+	for name, other := range p.view.slots {
+		if name < t.name && p.usable(other) {
+			return false
+		}
+	}
+	return true
 }
 
 // awaited reports whether a caller of RemoveNow waits for a write of the slot.
@@ -330,13 +356,15 @@ func (s *Store[T]) unneeded(t *slot, name string) bool {
 
 // droppable reports whether the next write of its slot leaves a record out. No state of an
 // intent may count again that a later one has replaced: an intent goes when no earlier
-// copy is stored, and its changes when it is gone itself.
+// copy is stored, and its changes when it is gone itself, or goes with the same write.
 func (s *Store[T]) droppable(r *record) bool {
 	if r.slot.node != s.options.Node && !s.taken[r.key] {
 		return false // nor are all records of the key known
 	}
 	if r.change {
-		return r.superseded || s.view.orphan(r)
+		return r.superseded || !slices.ContainsFunc(s.view.records[r.key], func(intent *record) bool {
+			return r.isFor(intent) && (intent.slot != r.slot || !s.droppable(intent))
+		})
 	}
 	if _, dead := s.dead[r.key]; !dead {
 		return false

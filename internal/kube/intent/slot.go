@@ -39,6 +39,7 @@ type slot struct {
 	// arrive. Another write of the object prevents that.
 	stale  bool
 	signed bool // this process has written to it since Load listed it
+	alone  bool // it was empty before its last write
 	shared bool // the process of another store uses its parts
 }
 

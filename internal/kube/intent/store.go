@@ -61,9 +61,15 @@ const (
 	// partGrace is how many times FlushAfter a shared part stays without an intent:
 	// the next intent often has the same one.
 	partGrace = 6
+	// emptyGrace is how many times FlushAfter a log without records keeps its first object:
+	// the next intent then costs no creation. It is an hour.
+	emptyGrace = 360
 	// carriedBytes is how much a write of new records may repeat: as much as another
 	// object would cost, with its labels and its deletion.
 	carriedBytes = 1 << 10
+	// aloneFactor is how many times carriedBytes the change of an intent that came on its own
+	// may repeat: another object would be created for it, and emptied or deleted afterwards.
+	aloneFactor = 4
 	// fewSlots is for how many slots carriedBytes holds.
 	fewSlots = 64
 )
@@ -98,6 +104,7 @@ type Options struct {
 	Changed func(key string)
 
 	Window, Spacing, FlushAfter time.Duration
+	KeepEmpty                   time.Duration // for how long the log keeps an empty object
 	SlotBytes                   int
 	Logger                      *slog.Logger
 }
@@ -161,6 +168,7 @@ func New[T any](o Options, kind Kind[T]) *Store[T] {
 	setDefault(&o.Window, DefaultWindow)
 	setDefault(&o.Spacing, DefaultSpacing)
 	setDefault(&o.FlushAfter, DefaultFlushAfter)
+	setDefault(&o.KeepEmpty, emptyGrace*o.FlushAfter)
 	setDefault(&o.SlotBytes, DefaultSlotBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

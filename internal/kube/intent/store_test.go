@@ -203,7 +203,8 @@ func merge(stored, next note) note {
 
 func open(t *testing.T, s *server, change ...func(*Options)) *Store[note] {
 	t.Helper()
-	options := Options{ConfigMaps: s, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond}
+	const soon = time.Millisecond
+	options := Options{ConfigMaps: s, Driver: "d.example", Window: soon, Spacing: soon, FlushAfter: soon, KeepEmpty: soon}
 	for _, c := range change {
 		c(&options)
 	}
@@ -531,4 +532,31 @@ func TestPut_thatFailsLeavesTheRemovalBeforeItDue(t *testing.T) {
 	}
 	down.Store(false)
 	eventually(t, "the removal is done after all", func() bool { return slices.Equal(api.keys(), []string{"b"}) })
+}
+
+// TestPut_ofAnIntentOnItsOwn: an intent, its change and its removal are a write each. The
+// log keeps one empty object for the next intent, until the process ends.
+func TestPut_ofAnIntentOnItsOwn(t *testing.T) {
+	api := newServer()
+	count := func() (writes, objects int) {
+		api.mu.Lock()
+		defer api.mu.Unlock()
+		return api.writes, len(api.objects)
+	}
+	t.Run("while the process runs", func(t *testing.T) {
+		store := open(t, api, func(o *Options) { o.KeepEmpty = time.Hour })
+		for _, want := range []int{4, 3, 3} { // the first one creates the object
+			before, _ := count()
+			put(t, store, "a", strings.Repeat("1", 1000))
+			put(t, store, "a", strings.Repeat("2", 1000))
+			store.Remove("a")
+			eventually(t, "no intent is stored", func() bool { return len(api.keys()) == 0 })
+			if after, objects := count(); after-before != want || objects != 1 {
+				t.Errorf("%d writes, want %d; %d objects remain", after-before, want, objects)
+			}
+		}
+	})
+	if _, objects := count(); objects != 0 {
+		t.Errorf("%d objects remain when the process has ended", objects)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -257,5 +258,47 @@ func TestPrefix_noTwoStoresShareAName(t *testing.T) {
 				seen[name] = store
 			}
 		}
+	}
+}
+
+// TestRemoveLeft_whatHasNoIntents: a central process left its topologies, a node that is lost
+// an empty object. Those of a node that is served stay, and so do intents with their
+// topologies.
+func TestRemoveLeft_whatHasNoIntents(t *testing.T) {
+	api := newServer()
+	add := func(node, number string, change func(*corev1.ConfigMap)) string {
+		o := Options{Driver: "d.example"}
+		object := o.newObject(&slot{name: Prefix(o.Driver, node) + number, node: node})
+		change(object)
+		api.stamp(object)
+		return object.Name
+	}
+	topologies := func(o *corev1.ConfigMap) { o.BinaryData = map[string][]byte{partName([]byte("p")): []byte("p")} }
+	empty := func(*corev1.ConfigMap) {}
+	add("", "10000000000", topologies)
+	add("", "10000000001", empty)
+	add("lost", "10000000000", empty)
+	kept := []string{
+		add("n2", "10000000000", empty),
+		add("busy", "10000000000", topologies),
+		add("busy", "10000000001", func(o *corev1.ConfigMap) { o.Data = map[string]string{"a": entry("1-x", "1")} }),
+	}
+	own := open(t, api, of("n1"))
+	served := func(node string) (bool, error) { return node == "n2", nil }
+	api.refuse = func(name string) error {
+		return apierrors.NewForbidden(configMaps, name, errors.New("ValidatingAdmissionPolicy"))
+	}
+	if err := own.RemoveLeft(t.Context(), served); err != nil || len(api.objects) != 6 {
+		t.Errorf("without the right to other stores: %v; %d objects remain", err, len(api.objects))
+	}
+	api.refuse = nil
+	if err := own.RemoveLeft(t.Context(), served); err != nil {
+		t.Error(err)
+	}
+	if got := slices.Sorted(maps.Keys(api.objects)); !slices.Equal(got, slices.Sorted(slices.Values(kept))) {
+		t.Errorf("kept %v, want %v", got, kept)
+	}
+	if err := own.RemoveLeft(t.Context(), func(string) (bool, error) { return false, errors.New("away") }); err == nil {
+		t.Error("whether a node is served is not known, and no error says so")
 	}
 }

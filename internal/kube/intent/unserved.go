@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -23,14 +25,15 @@ type Unserved[T any] struct {
 // that are for no node or cannot be read. They wait for the return of their node, for a
 // central process, which takes over all, or for an administrator.
 func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool, error)) ([]Unserved[T], error) {
-	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: storeLabel})
+	stores, err := s.others(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the intents of driver %s: %w", s.options.Driver, err)
+		return nil, err
 	}
 	all := newView()
-	for i := range list.Items {
-		if one, ok := s.options.slotOf(&list.Items[i]); ok && !s.options.owns(one) {
-			all.put(one, &list.Items[i])
+	for _, objects := range stores {
+		for _, object := range objects {
+			one, _ := s.options.slotOf(object)
+			all.put(one, object)
 		}
 	}
 	var waiting []Unserved[T]
@@ -84,4 +87,83 @@ func (s *Store[T]) intentsOf(all *view, one *slot) (found []Unserved[T]) {
 	}
 	slices.SortFunc(found, func(a, b Unserved[T]) int { return cmp.Compare(a.Key, b.Key) })
 	return found
+}
+
+// RemoveLeft removes the objects of other stores that have no intents and that no process
+// serves: the topologies of a former central process, and what a node left that is lost. A
+// process that still acts for such a store notices, as if another one had taken it over. A
+// process without the right to do so removes nothing.
+func (s *Store[T]) RemoveLeft(ctx context.Context, served func(node string) (bool, error)) error {
+	stores, err := s.others(ctx)
+	if err != nil {
+		return err
+	}
+	answers := map[string]bool{"": false}
+	for node, objects := range stores {
+		if slices.ContainsFunc(objects, func(o *corev1.ConfigMap) bool { return len(o.Data) > 0 }) {
+			continue
+		}
+		ok, err := askOnce(answers, node, served)
+		if err != nil {
+			return err
+		}
+		if ok {
+			continue
+		}
+		err = s.removeStore(ctx, node, objects)
+		if err != nil && !apierrors.IsForbidden(err) && !conflicting(err) {
+			return fmt.Errorf("remove what store %q of driver %s left: %w", node, s.options.Driver, err)
+		}
+	}
+	return nil
+}
+
+// others lists the objects of the stores that this process does not serve, by node.
+func (s *Store[T]) others(ctx context.Context) (map[string][]*corev1.ConfigMap, error) {
+	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: storeLabel})
+	if err != nil {
+		return nil, fmt.Errorf("list the intents of driver %s: %w", s.options.Driver, err)
+	}
+	stores := map[string][]*corev1.ConfigMap{}
+	for i := range list.Items {
+		if one, ok := s.options.slotOf(&list.Items[i]); ok && !s.options.owns(one) {
+			stores[one.node] = append(stores[one.node], &list.Items[i])
+		}
+	}
+	return stores, nil
+}
+
+// removeStore deletes all objects of a store if they are still all of them once each has this
+// process's mark: a process that acts for the store and creates an object after that finds
+// the mark, or misses the object that had it, and reads all objects again.
+func (s *Store[T]) removeStore(ctx context.Context, node string, objects []*corev1.ConfigMap) error {
+	marked := map[string]bool{}
+	for _, object := range objects {
+		s.mu.Lock()
+		s.mark(object)
+		s.mu.Unlock()
+		if _, err := s.options.ConfigMaps.Update(ctx, object, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		marked[object.Name] = true
+	}
+	now, err := s.others(ctx)
+	if err != nil {
+		return err
+	}
+	for _, object := range now[node] {
+		if !marked[object.Name] || !s.marked(object) {
+			return nil
+		}
+	}
+	for _, object := range now[node] {
+		uid, version := object.UID, object.ResourceVersion
+		err := s.options.ConfigMaps.Delete(ctx, object.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -125,9 +125,7 @@ func (v *view) changes(of *record) []*record {
 	return found
 }
 
-// orphan reports whether the intent that a change is for is not stored.
-func (v *view) orphan(change *record) bool {
-	return !slices.ContainsFunc(v.records[change.key], func(r *record) bool {
-		return !r.change && (r.ID == change.Of || r.err != nil || change.err != nil)
-	})
+// isFor reports whether a change may be of an intent of its key.
+func (r *record) isFor(intent *record) bool {
+	return !intent.change && (intent.ID == r.Of || intent.err != nil || r.err != nil)
 }

@@ -34,7 +34,7 @@ func (s *Store[T]) write(ctx context.Context, w *write) error {
 	next, before := s.content(w), w.slot.object
 	s.mark(next)
 	s.mu.Unlock()
-	made, err := s.send(ctx, next, before)
+	made, err := s.send(ctx, w, next, before)
 	if err != nil {
 		s.failed(w.slot, err)
 		return err
@@ -60,11 +60,14 @@ func (s *Store[T]) marked(object *corev1.ConfigMap) bool {
 }
 
 // send makes one write. It returns the object as it is stored; nil for a deleted one.
-func (s *Store[T]) send(ctx context.Context, next, before *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+func (s *Store[T]) send(ctx context.Context, w *write, next, before *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	switch {
 	case before == nil:
 		return s.options.ConfigMaps.Create(ctx, next, metav1.CreateOptions{})
-	case len(next.Data)+len(next.BinaryData) > 0:
+	case len(next.Data)+len(next.BinaryData) > 0 || w.keep:
+		// One empty entry has the API server drop the managed fields, and keep none from then
+		// on. They repeat the name of each entry, and are more bytes than the mark of an intent.
+		next.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 		return s.options.ConfigMaps.Update(ctx, next, metav1.UpdateOptions{})
 	}
 	uid, version := before.UID, before.ResourceVersion
@@ -90,7 +93,7 @@ func (s *Store[T]) confirm(w *write, made *corev1.ConfigMap) {
 	defer s.mu.Unlock()
 	t := w.slot
 	delete(s.unused, t)
-	t.stale, t.signed = false, true
+	t.stale, t.signed, t.alone = false, true, len(data(t.object)) == 0
 	touched := s.hold(t, made)
 	for entry := range w.entries {
 		if r := t.all[entry]; r != nil {
@@ -112,7 +115,7 @@ func (s *Store[T]) confirm(w *write, made *corev1.ConfigMap) {
 // hold makes an object the one of a slot. The caller holds the lock.
 func (s *Store[T]) hold(t *slot, object *corev1.ConfigMap) (touched []*record) {
 	if object != nil {
-		object.ManagedFields = nil // the API server keeps its own
+		object.ManagedFields = nil // of a new object, or of an earlier release
 	}
 	touched = s.view.put(t, object)
 	if object == nil {

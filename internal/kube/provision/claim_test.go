@@ -32,7 +32,7 @@ func TestProvision_oneWriteAndAnIntent(t *testing.T) {
 	for _, write := range w.Writes() {
 		writes[write.Verb+" "+write.Resource]++
 	}
-	if writes["create persistentvolumes"] != 1 || writes["create configmaps"] != 2 || writes["update configmaps"] != 2 || len(writes) != 3 {
+	if writes["create persistentvolumes"] != 1 || writes["create configmaps"] != 1 || writes["update configmaps"] != 2 || len(writes) != 3 {
 		t.Errorf("writes: %v", writes)
 	}
 	if want := []string{claim.ProvisionerFinalizer, "external-attacher/d-example"}; !slices.Equal(pv.Finalizers, want) {

@@ -48,10 +48,10 @@ type volumeIntent struct {
 	Quarantine string `json:"suspect,omitempty"`
 }
 
-func newIntent(
-	request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume, source, node, instance string,
+func (c *Controller) newIntent(
+	request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume, source, node string,
 ) (volumeIntent, error) {
-	topology, err := claim.PackTopology(request.GetAccessibilityRequirements())
+	topology, err := c.packer.Pack(request.GetAccessibilityRequirements())
 	if err != nil {
 		return volumeIntent{}, fmt.Errorf("intent of volume %s: %w", volume.Name, err)
 	}
@@ -63,7 +63,7 @@ func newIntent(
 		return volumeIntent{}, fmt.Errorf("intent of volume %s: %w", volume.Name, err)
 	}
 	return volumeIntent{
-		Request: text, Topology: topology, Volume: volume, Source: source, Node: node, Instances: []string{instance},
+		Request: text, Topology: topology, Volume: volume, Source: source, Node: node, Instances: []string{c.env.DriverNode},
 		Unsaved: true, Since: time.Now().UTC().Truncate(time.Second),
 	}, nil
 }

@@ -84,8 +84,10 @@ func TestIntent_sharesThePlaces(t *testing.T) {
 	}
 	w.Eventually(func() error {
 		list, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d objects remain", len(list.Items))
+		for _, object := range list.Items {
+			if len(object.Data)+len(object.BinaryData) > 0 {
+				return fmt.Errorf("ConfigMap %s remains", object.Name)
+			}
 		}
 		return err
 	})

@@ -63,7 +63,7 @@ func (c *Controller) prepare(
 		Policy: claim.ReclaimPolicy(class), Finalizers: c.finalizers(claim.ReclaimPolicy(class)), Secrets: secrets,
 		Identity: c.identity, ReadOnly: c.options.PublishReadOnly && can.PublishReadOnly,
 	})
-	made, err := newIntent(request, template, sourceOf(pvc), selectedNode(pvc), c.env.DriverNode)
+	made, err := c.newIntent(request, template, sourceOf(pvc), selectedNode(pvc))
 	return made, values, err
 }
 

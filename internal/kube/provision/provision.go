@@ -24,6 +24,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
@@ -132,6 +133,7 @@ type Controller struct {
 	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]
 
 	intents  *intent.Store[volumeIntent]
+	packer   claim.TopologyPacker
 	unserved atomic.Int64 // intents that no process completes, as a node sees it
 	progress *progress
 

@@ -40,6 +40,9 @@ func (c *Controller) watchUnserved(ctx context.Context) {
 		} else {
 			c.unserved.Store(0)
 		}
+		if err := c.intents.RemoveLeft(ctx, func(node string) (bool, error) { return c.served(ctx, node) }); err != nil {
+			c.log.WarnContext(ctx, "ConfigMaps without intents that other processes left are not removed", "error", err)
+		}
 		if !work.Sleep(ctx, pause) {
 			return
 		}
