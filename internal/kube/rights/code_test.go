@@ -26,7 +26,7 @@ func rows() []row {
 		{[]Role{GroupSnapshot}, []string{"groupsnapshot", "snapshot/content"}},
 		{[]Role{Health}, []string{"health"}},
 		{[]Role{Capacity}, []string{"capacity", "topology"}},
-		{[]Role{Coordinate}, []string{"coordinate"}},
+		{[]Role{Coordinate, CrossNamespace}, []string{"coordinate"}},
 		{[]Role{Metadata}, []string{"nodemeta"}},
 		{[]Role{StartupTaint}, []string{"taint"}},
 		{[]Role{PreStop}, []string{"drain"}},
@@ -43,7 +43,7 @@ func accessors() map[string]Right {
 		"Capacities":      {Group: storageGroup, Resource: "csistoragecapacities", In: Own},
 		"SnapshotObjects": {Group: snapshotGroup, Resource: "volumesnapshots"}, "Contents": {Group: snapshotGroup, Resource: "volumesnapshotcontents"},
 		"SnapshotClasses": {Group: snapshotGroup, Resource: "volumesnapshotclasses"},
-		"ReferenceGrants": {Group: gatewayGroup, Resource: "referencegrants"},
+		"Grants":          {Group: gatewayGroup, Resource: "referencegrants"},
 		"GroupContents":   {Group: groupsGroup, Resource: "volumegroupsnapshotcontents"}, "GroupClasses": {Group: groupsGroup, Resource: "volumegroupsnapshotclasses"},
 	}
 }
