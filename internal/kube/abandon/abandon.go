@@ -55,22 +55,36 @@ type run struct {
 }
 
 // Node ends the objects of a node. It refuses a node that exists, also under another
-// name, as long as a Node has the label by which volumes name it. An object that changes
-// at the same time is an error, and the call can be repeated.
+// name, as long as a Node has the label by which volumes name it. An object that keeps
+// changing at the same time is an error, and the call can be repeated.
 func Node(ctx context.Context, node string, o Options) ([]Entry, error) {
 	r := &run{Options: o, node: node}
 	if len(validation.IsDNS1123Subdomain(node)) > 0 {
 		return nil, fmt.Errorf("%q is not the name of a node", node)
 	}
 	for _, step := range []func(context.Context) error{r.volumes, r.contents, r.groups, r.intents, r.claims} {
-		if err := r.reached(ctx); err != nil {
-			return r.entries, err
-		}
-		if err := step(ctx); err != nil {
+		if err := r.repeat(ctx, step); err != nil {
 			return r.entries, err
 		}
 	}
 	return r.entries, nil
+}
+
+// attempts bounds how often a step is repeated for objects that change at the same time.
+const attempts = 5
+
+// repeat does a step, and again if an object has changed since it was listed: the
+// controllers of Kubernetes remove their finalizers as soon as an object is deleted.
+func (r *run) repeat(ctx context.Context, step func(context.Context) error) error {
+	for attempt := 1; ; attempt++ {
+		if err := r.reached(ctx); err != nil {
+			return err
+		}
+		err := step(ctx)
+		if attempt == attempts || !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+			return err
+		}
+	}
 }
 
 // reached returns an error if any node can have the volumes.
@@ -116,7 +130,9 @@ func (r *run) gone(ctx context.Context) error {
 	return nil
 }
 
+// note reports an object, in place of what an earlier attempt reported.
 func (r *run) note(kind, name string, ended bool, why string) {
+	r.entries = slices.DeleteFunc(r.entries, func(e Entry) bool { return e.Kind == kind && e.Name == name })
 	r.entries = append(r.entries, Entry{Kind: kind, Name: name, Ended: ended, Why: why})
 }
 

@@ -2,6 +2,7 @@ package abandon_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/abandon"
@@ -338,6 +340,46 @@ func TestNode_canBeRepeatedAfterAnyFailure(t *testing.T) {
 	remains := []string{"alive 1", "bound 1", "foreign 1", "retained 0", "elsewhere", "kept", "i-n2", "pending on ", "other on n2"}
 	if after := state(t, c); !slices.Equal(after, remains) {
 		t.Errorf("%q remain, want %q", after, remains)
+	}
+}
+
+// The controllers of Kubernetes change a volume as soon as it is deleted, and remove their
+// own finalizer.
+func TestNode_followsObjectsThatChangeMeanwhile(t *testing.T) {
+	c := lost(t)
+	options := abandon.Options{Clients: c.NewEnv().Clients, Driver: driverName}
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	c.React("*", "*", func(q apiserver.Request) error {
+		mu.Lock()
+		defer mu.Unlock()
+		key := q.Verb + " " + q.Resource + " " + q.Name
+		if q.Process == "" || seen[key] || q.Verb != "patch" && q.Verb != "delete" {
+			return nil
+		}
+		seen[key] = true
+		if q.Verb == "delete" {
+			return apierrors.NewConflict(schema.GroupResource{Resource: q.Resource}, q.Name, errors.New("it has changed"))
+		}
+		return apierrors.NewInvalid(schema.GroupKind{Kind: q.Resource}, q.Name, nil) // a test operation that fails
+	})
+	entries, err := abandon.Node(context.Background(), "n1", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remains := []string{"alive 1", "bound 1", "foreign 1", "retained 0", "elsewhere", "kept", "i-n2", "pending on ", "other on n2"}
+	if after := state(t, c); !slices.Equal(after, remains) {
+		t.Errorf("%q remain, want %q", after, remains)
+	}
+	reported := map[string]bool{}
+	for _, e := range entries {
+		if reported[e.Kind+e.Name] {
+			t.Errorf("%s %s is reported twice", e.Kind, e.Name)
+		}
+		reported[e.Kind+e.Name] = true
+	}
+	if len(seen) == 0 || len(reported) == 0 {
+		t.Errorf("%d writes were refused, %d objects reported", len(seen), len(reported))
 	}
 }
 
