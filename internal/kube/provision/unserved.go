@@ -37,11 +37,11 @@ func (c *Controller) watchUnserved(ctx context.Context) {
 			if err := c.countUnserved(ctx); err != nil {
 				c.log.WarnContext(ctx, "the intents of other nodes are unknown", "error", err)
 			}
+			if err := c.intents.RemoveLeft(ctx, func(node string) (bool, error) { return c.served(ctx, node) }); err != nil {
+				c.log.WarnContext(ctx, "ConfigMaps without intents that other processes left are not removed", "error", err)
+			}
 		} else {
 			c.unserved.Store(0)
-		}
-		if err := c.intents.RemoveLeft(ctx, func(node string) (bool, error) { return c.served(ctx, node) }); err != nil {
-			c.log.WarnContext(ctx, "ConfigMaps without intents that other processes left are not removed", "error", err)
 		}
 		if !work.Sleep(ctx, pause) {
 			return
