@@ -43,7 +43,7 @@ func run(ctx context.Context) (err error) {
 	var report string
 	flag.StringVar(&s.holdfast, "holdfast", "bin/holdfast", "the binary to measure")
 	flag.StringVar(&s.scratch, "scratch", "/var/tmp", "where pools are made and removed again")
-	flag.StringVar(&s.only, "only", "", "measure only this group: blank, stage, create, snapshot, data, concurrent, many, run, host")
+	flag.StringVar(&s.only, "only", "", "measure only this group: blank, stage, create, snapshot, data, concurrent, many, account, run, host")
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file")
 	flag.IntVar(&s.rounds, "rounds", 15, "repetitions of each step; the median counts")
 	flag.DurationVar(&s.fioTime, "fio-time", 8*time.Second, "how long each fio job runs")
@@ -87,6 +87,7 @@ func measure(ctx context.Context, s settings) ([]row, error) {
 		{"data", measureData},
 		{"concurrent", measureConcurrent},
 		{"many", measureMany},
+		{"account", measureAccount},
 		{"run", measureRun},
 		{"host", measureHost},
 	} {

@@ -50,7 +50,7 @@ func measureRun(ctx context.Context, s settings) ([]row, error) {
 	if err := os.WriteFile(file, []byte(runManifest), 0o600); err != nil {
 		return nil, err
 	}
-	made, err := repeat(s.rounds, func(int) (time.Duration, error) { return mkfsAlone(ctx, s.scratch) })
+	made, err := repeat(s.rounds, func(int) (time.Duration, error) { return mkfsAlone(ctx, s.scratch, gib) })
 	if err != nil {
 		return nil, err
 	}

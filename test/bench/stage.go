@@ -50,7 +50,7 @@ func measureFresh(ctx context.Context, s settings, d *driver) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := repeat(s.rounds, func(int) (time.Duration, error) { return mkfsAlone(ctx, d.dir) })
+	made, err := repeat(s.rounds, func(int) (time.Duration, error) { return mkfsAlone(ctx, d.dir, gib) })
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +59,13 @@ func measureFresh(ctx context.Context, s settings, d *driver) ([]row, error) {
 
 // mkfsAlone times mkfs.ext4, with the flags Holdfast gives it, on a new loop
 // device with direct I/O.
-func mkfsAlone(ctx context.Context, dir string) (took time.Duration, err error) {
-	device, remove, err := loopFile(ctx, filepath.Join(dir, "alone"), gib)
+func mkfsAlone(ctx context.Context, dir string, size int64) (took time.Duration, err error) {
+	device, remove, err := loopFile(ctx, filepath.Join(dir, "alone"), size)
 	if err != nil {
 		return 0, err
 	}
 	took, err = clock(func() error {
-		_, err := tool(ctx, "mkfs.ext4", "-F", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", device)
+		_, err := tool(ctx, "mkfs.ext4", "-F", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", device)
 		return err
 	})
 	if removeErr := remove(); err == nil {

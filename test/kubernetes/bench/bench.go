@@ -177,13 +177,17 @@ func (b *bench) systems(ctx context.Context) (ours, other *system, err error) {
 // writeAuditPolicy makes the API server log only the writes of the systems, so that the
 // log does not distort the measurement.
 func writeAuditPolicy(dir string) (string, error) {
+	rule := func(level string, resources ...any) map[string]any {
+		return map[string]any{
+			"level": level, "users": []string{accountName("holdfast"), accountName("alternative")}, "resources": resources,
+			"verbs": []string{"create", "update", "patch", "delete", "deletecollection"}, "omitStages": []string{"RequestReceived"},
+		}
+	}
 	policy := map[string]any{
 		"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
 		"rules": []any{
-			map[string]any{
-				"level": "Metadata", "users": []string{accountName("holdfast"), accountName("alternative")},
-				"verbs": []string{"create", "update", "patch", "delete", "deletecollection"}, "omitStages": []string{"RequestReceived"},
-			},
+			rule("RequestResponse", map[string]any{"resources": []string{"configmaps"}}), // of intents the bytes count, too
+			rule("Metadata"),
 			map[string]any{"level": "None"},
 		},
 	}

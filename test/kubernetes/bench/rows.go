@@ -65,6 +65,9 @@ func stormRows(s settings, mine storm, theirs *storm) []row {
 			cpu.against(s, seconds(q.cpu), p.cpu.Seconds(), q.cpu.Seconds())
 		}
 		rows = append(rows, rate, count, cpu)
+		if p.intents.writes > 0 {
+			rows = append(rows, row{work: "— writes of intents for each, and their bytes in etcd", holdfast: p.intents.each(p.items), aim: "≤ 1.1, ≤ 3 KiB"})
+		}
 	}
 	total := row{work: "writes for each volume in all, from the claim to the end, and events", holdfast: perItem(mine.writes()), aim: "no more than upstream"}
 	if theirs != nil {

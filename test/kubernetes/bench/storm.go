@@ -22,10 +22,10 @@ const (
 
 // phase is one wave of a storm.
 type phase struct {
-	items  int
-	took   time.Duration // from the first request to the last item's end
-	writes writes
-	cpu    time.Duration // of the controllers
+	items int
+	took  time.Duration // from the first request to the last item's end
+	audited
+	cpu time.Duration // of the controllers
 }
 
 func (p phase) rate() float64 { return float64(p.items) / p.took.Seconds() }
@@ -56,7 +56,7 @@ func (b *bench) wave(ctx context.Context, m *system, n int, objects source, ther
 		return phase{}, fmt.Errorf("%s: %w", m.name, err)
 	}
 	p = phase{items: n, took: time.Since(begun)}
-	if p.writes, err = writesSince(b.dir, accountName(m.name), mark); err != nil {
+	if p.audited, err = auditSince(b.dir, accountName(m.name), mark); err != nil {
 		return phase{}, err
 	}
 	after, err := m.usage()

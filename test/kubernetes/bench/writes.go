@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -22,6 +23,16 @@ const auditDelay = 13 * time.Second
 // volumeattachments/status". Leases, which are renewed by time and not by work,
 // and questions about rights, which change nothing, are not counted.
 type writes map[string]int
+
+// intents are the writes of intents: the ConfigMaps of an account. The systems write no
+// others.
+type intents struct{ writes, bytes int }
+
+// audited is what the audit log has of an account.
+type audited struct {
+	writes  writes
+	intents intents
+}
 
 // auditMark is a position in the audit log.
 func auditMark(dir string) (int64, error) {
@@ -35,29 +46,29 @@ func auditMark(dir string) (int64, error) {
 	return info.Size(), nil
 }
 
-// writesSince counts the requests of an account since a mark. It waits for late ones.
-func writesSince(dir, account string, mark int64) (writes, error) {
+// auditSince counts the requests of an account since a mark. It waits for late ones.
+func auditSince(dir, account string, mark int64) (audited, error) {
 	time.Sleep(auditDelay)
 	log, err := os.Open(auditLog(dir))
 	if err != nil {
-		return nil, err
+		return audited{}, err
 	}
 	defer func() { _ = log.Close() }()
 	if _, err := log.Seek(mark, io.SeekStart); err != nil {
-		return nil, err
+		return audited{}, err
 	}
-	counted := writes{}
+	counted := audited{writes: writes{}}
 	lines := bufio.NewScanner(log)
-	lines.Buffer(nil, 1<<20)
+	lines.Buffer(nil, 8<<20) // a ConfigMap has up to 1 MiB, and is quoted
 	for lines.Scan() {
 		if err := counted.add(lines.Bytes(), account); err != nil {
-			return nil, err
+			return audited{}, err
 		}
 	}
 	return counted, lines.Err()
 }
 
-func (w writes) add(line []byte, account string) error {
+func (a *audited) add(line []byte, account string) error {
 	var event struct {
 		User struct {
 			Username string `json:"username"`
@@ -66,7 +77,13 @@ func (w writes) add(line []byte, account string) error {
 		ObjectRef struct {
 			Resource    string `json:"resource"`
 			Subresource string `json:"subresource"`
+			Namespace   string `json:"namespace"`
+			Name        string `json:"name"`
 		} `json:"objectRef"`
+		ResponseStatus struct {
+			Code int `json:"code"`
+		} `json:"responseStatus"`
+		ResponseObject json.RawMessage `json:"responseObject"`
 	}
 	if err := json.Unmarshal(line, &event); err != nil {
 		return fmt.Errorf("audit log: %w: %s", err, line)
@@ -78,8 +95,36 @@ func (w writes) add(line []byte, account string) error {
 	if event.ObjectRef.Subresource != "" {
 		what += "/" + event.ObjectRef.Subresource
 	}
-	w[what]++
+	a.writes[what]++
+	if event.ObjectRef.Resource != "configmaps" || event.ResponseStatus.Code >= 300 {
+		return nil
+	}
+	object := corev1.ConfigMap{}
+	if event.Verb != "delete" {
+		if err := json.Unmarshal(event.ResponseObject, &object); err != nil {
+			return fmt.Errorf("audit log: object of %s: %w", what, err)
+		}
+	}
+	a.intents.writes++
+	a.intents.bytes += inEtcd("/registry/configmaps/"+event.ObjectRef.Namespace+"/"+event.ObjectRef.Name, &object)
 	return nil
+}
+
+// inEtcd returns the bytes of a write of an object: the key, and the object in protobuf, as
+// the API server encodes it, within an envelope that has its kind. A deletion has the key
+// alone.
+func inEtcd(key string, object *corev1.ConfigMap) int {
+	if object.Name == "" {
+		return len(key)
+	}
+	const envelope = len("k8s\x00") + 2 + 2 + len("v1") + 2 + len("ConfigMap") + 8
+	object.ResourceVersion = "" // it is that of the key
+	return len(key) + envelope + object.Size()
+}
+
+// each returns the writes and bytes for each of some items.
+func (i intents) each(items int) string {
+	return fmt.Sprintf("%.2f, %.0f B", float64(i.writes)/float64(items), float64(i.bytes)/float64(items))
 }
 
 // split sums the writes of objects and of events, per item.
