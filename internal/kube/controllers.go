@@ -73,7 +73,10 @@ func (c *Controllers) buildProvision(
 		ExtraCreateMetadata: t.ExtraMetadata, PublishReadOnly: t.PublishReadOnly, AllowVolumeModeChange: !t.KeepVolumeMode,
 		CrossNamespace: t.CrossNamespace,
 		Snapshots:      info.controller.Snapshots, Attachments: info.attaches(),
-		ImmediateOnNodes: t.ImmediateOnNodes, Elected: func() bool { return c.elected.Load() != nil }, Topology: tracker, SourceWorkers: c.options.Limits.SourceWorkers,
+		ImmediateOnNodes: t.ImmediateOnNodes, Topology: tracker, SourceWorkers: c.options.Limits.SourceWorkers,
+	}
+	if c.options.Elect {
+		o.Elected = func() bool { return c.elected.Load() != nil }
 	}
 	if slices.Contains(roles, rights.Attach) && info.attaches() {
 		o.AttachFinalizer = claim.AttacherFinalizer(info.name)
