@@ -3,7 +3,6 @@ package kube
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -269,34 +268,48 @@ func TestNodeObjects_ofAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// TestNodeObjects_aVolumeIsKeptForAnObjectWithoutALabel: an administrator has just written
-// another PersistentVolume for a released volume, and no process has labelled it yet.
-func TestNodeObjects_aVolumeIsKeptForAnObjectWithoutALabel(t *testing.T) {
-	driver := nodeLocal()
-	c := apiserver.New(t, driver, append(machines("n1"), late(newClass()), selectedOn(newClaim("a"), "n1"))...)
-	c.React("patch", "persistentvolumes", func(q apiserver.Request) error {
-		if q.Name == "kept" {
-			return errTest // no process labels it
-		}
-		return nil
-	})
-	startNode(t, c, "n1")
-	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
-	pv, err := volumeOf(c, "a")
-	if err != nil {
-		t.Fatal(err)
+// TestNodeObjects_aVolumeIsKeptForAnObjectThatIsNotWatched: another PersistentVolume names a
+// released volume. An administrator has just written it, and no process has labelled it yet; or
+// several nodes can have the volume, and it is labelled for another one.
+func TestNodeObjects_aVolumeIsKeptForAnObjectThatIsNotWatched(t *testing.T) {
+	for name, row := range map[string]struct {
+		labels map[string]string
+		change func(*corev1.PersistentVolume)
+	}{
+		"without a label": {nil, func(*corev1.PersistentVolume) {}},
+		"labelled for another node": {map[string]string{claim.NodeLabel: "n2"}, func(pv *corev1.PersistentVolume) {
+			pv.Spec.NodeAffinity, pv.Labels = nil, map[string]string{claim.NodeLabel: claim.AnyNode}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			driver := nodeLocal()
+			c := apiserver.New(t, driver, append(machines("n1"), late(newClass()), selectedOn(newClaim("a"), "n1"))...)
+			c.React("patch", "persistentvolumes", func(q apiserver.Request) error {
+				if q.Name == "kept" {
+					return errTest // no process labels it
+				}
+				return nil
+			})
+			startNode(t, c, "n1")
+			eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+			pv, err := volumeOf(c, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			row.change(pv)
+			twin := pv.DeepCopy()
+			twin.ObjectMeta, twin.Spec.ClaimRef = metav1.ObjectMeta{Name: "kept", Labels: row.labels}, nil
+			c.Add(twin)
+			pv.Status.Phase = corev1.VolumeReleased
+			c.Put(pv)
+			c.Never(100*time.Millisecond, func() error {
+				if driver.Count("DeleteVolume") > 0 {
+					return fmt.Errorf("the volume of another object is deleted")
+				}
+				return nil
+			})
+		})
 	}
-	twin := pv.DeepCopy()
-	twin.ObjectMeta, twin.Spec.ClaimRef = metav1.ObjectMeta{Name: "kept"}, nil
-	c.Add(twin)
-	pv.Status.Phase = corev1.VolumeReleased
-	c.Put(pv)
-	c.Never(100*time.Millisecond, func() error {
-		if driver.Count("DeleteVolume") > 0 {
-			return fmt.Errorf("the volume of another object is deleted: %s", strings.Join(c.Events(), "\n"))
-		}
-		return nil
-	})
 }
 
 // TestNodeObjects_nextToACentralAttacher: a node's process is elected although a central

@@ -14,13 +14,14 @@ import (
 // claim may be made of, as external-provisioner's CrossNamespaceVolumeDataSource (KEP-3294)
 // does. A nil Grants allows none (--cross-namespace-sources=false).
 type Grants struct {
+	set     *Set
 	objects *Store[*grant.ReferenceGrant]
 }
 
 // Grants caches the ReferenceGrants. changed gets the namespace of each one that is new or
 // has changed.
 func (s *Set) Grants(changed func(namespace string)) *Grants {
-	g := &Grants{s.ReferenceGrants()}
+	g := &Grants{s, s.ReferenceGrants()}
 	g.objects.OnChange(func(_, now *grant.ReferenceGrant) {
 		if now != nil {
 			changed(now.Namespace)
@@ -51,7 +52,7 @@ func (g *Grants) Check(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef
 // MayUse reports whether a pending claim may be made of its source, as far as is known. A
 // claim of another namespace that may not must not keep the source from deletion.
 func (g *Grants) MayUse(pvc *corev1.PersistentVolumeClaim) bool {
-	if g != nil && !g.HasSynced() {
+	if g != nil && !g.HasSynced() && !g.set.Lacks(grant.Group) {
 		return true
 	}
 	source, err := claim.SourceOf(pvc)

@@ -298,6 +298,19 @@ func (s *Set) noteAbsent(resource schema.GroupVersionResource, absent bool) {
 	s.absent[resource] = absent
 }
 
+// Lacks reports whether the cluster did not serve a requested kind of an optional group when
+// that was last read.
+func (s *Set) Lacks(group string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for resource, absent := range s.absent {
+		if absent && resource.Group == group {
+			return true
+		}
+	}
+	return false
+}
+
 // startOne holds the lock, so that Notify comes either before or after it.
 func (s *Set) startOne(ctx context.Context, kind store) {
 	s.mu.Lock()

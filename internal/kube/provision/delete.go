@@ -82,8 +82,12 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 		c.info(live, reasonFailedDelete, "%s", reason)
 		return recheckPeriod, nil
 	}
-	if twin, err := c.unlabelledTwin(ctx, live); twin != "" || err != nil {
-		return behindCache, err // once it is labelled, keptBy reports it
+	switch twin, err := c.unwatchedTwin(ctx, live); {
+	case err != nil:
+		return 0, fmt.Errorf("before volume %q is deleted: %w", live.Spec.CSI.VolumeHandle, err)
+	case twin != "": // once it is labelled, keptBy reports it
+		c.info(live, reasonFailedDelete, "PersistentVolume %q names the same volume", twin)
+		return recheckPeriod, nil
 	}
 	began := time.Now()
 	err = c.deleteVolume(ctx, live)

@@ -123,23 +123,40 @@ func TestGrant_isWaitedForWithoutTheCRDs(t *testing.T) {
 // TestGrant_aRefusedClaimDoesNotKeepTheSource: otherwise the users of one
 // namespace could keep the claims of another from deletion.
 func TestGrant_aRefusedClaimDoesNotKeepTheSource(t *testing.T) {
-	objects := farSource()
-	source := objects[0].(*corev1.PersistentVolumeClaim)
-	w := newWorld(t, append(objects, newClass(), newGrant("ns", "PersistentVolumeClaim", ""))...)
-	w.runCrossing()
-	w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))
-	w.event("Warning ProvisioningFailed ns/a", `no ReferenceGrant in namespace "far"`)
-	// As an earlier, finished copy leaves it.
-	source.Finalizers = []string{lifecycle.CloneFinalizer}
-	w.Put(source)
-	w.Delete(source)
-	w.Eventually(func() error {
-		_, err := w.Core.CoreV1().PersistentVolumeClaims(far).Get(w.Context(), "src", metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return errors.New("the source cannot be deleted")
-		}
-		return nil
-	})
+	for name, row := range map[string]struct {
+		absent bool
+		why    string
+	}{
+		"no grant": {false, `no ReferenceGrant in namespace "far"`},
+		"no CRDs":  {true, "a cluster without Gateway API's CRDs has none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := farSource()
+			source := objects[0].(*corev1.PersistentVolumeClaim)
+			w := newWorld(t, append(objects, newClass(), newGrant("ns", "PersistentVolumeClaim", ""))...)
+			w.Unserve(grant.Group, row.absent)
+			controller, _ := w.run(crossing)
+			w.Eventually(func() error {
+				if controller.grants.HasSynced() == row.absent || controller.env.Set.Lacks(grant.Group) != row.absent {
+					return errors.New("the grants are not read")
+				}
+				return nil
+			})
+			w.Add(newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))
+			w.event("Warning ProvisioningFailed ns/a", row.why)
+			// As an earlier, finished copy leaves it.
+			source.Finalizers = []string{lifecycle.CloneFinalizer}
+			w.Put(source)
+			w.Delete(source)
+			w.Eventually(func() error {
+				_, err := w.Core.CoreV1().PersistentVolumeClaims(far).Get(w.Context(), "src", metav1.GetOptions{})
+				if !apierrors.IsNotFound(err) {
+					return errors.New("the source cannot be deleted")
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // TestGrant_aCopyKeepsTheSource as long as it is made.

@@ -8,44 +8,19 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// holderPage is how many PersistentVolumes one request reads.
-const holderPage = 500
-
 // holder asks the API server which PersistentVolume has a volume, by driver and handle.
 // A cache may be behind, and the answer decides about data.
-func (c *Controller) holder(ctx context.Context, handle string) (lifecycle.Holder, error) {
-	var found lifecycle.Holder
-	options := metav1.ListOptions{Limit: holderPage}
-	for {
-		page, err := c.env.Core.CoreV1().PersistentVolumes().List(ctx, options)
-		if err != nil {
-			return found, fmt.Errorf("list the PersistentVolumes that name volume %q: %w", handle, err)
-		}
-		if holder := lifecycle.FindHolder(pointers(page.Items), c.env.Driver, handle, c.elsewhereVolume); holder.Name != "" {
-			found = holder
-		}
-		options.Continue = page.Continue
-		if found.Name != "" && !found.Elsewhere || options.Continue == "" {
-			return found, nil
-		}
-	}
-}
-
-func pointers(volumes []corev1.PersistentVolume) iter.Seq[*corev1.PersistentVolume] {
-	return func(yield func(*corev1.PersistentVolume) bool) {
-		for i := range volumes {
-			if !yield(&volumes[i]) {
-				return
-			}
-		}
-	}
+func (c *Controller) holder(ctx context.Context, handle string) (found lifecycle.Holder, err error) {
+	err = c.volumes.Read(ctx, "", func(all iter.Seq[*corev1.PersistentVolume]) {
+		found = lifecycle.FindHolder(all, c.env.Driver, handle, c.elsewhereVolume)
+	})
+	return found, err
 }
 
 // cachedHolder reports whether the cache has another PersistentVolume than that of the

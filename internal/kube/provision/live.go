@@ -3,6 +3,7 @@ package provision
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -86,37 +87,34 @@ func (c *Controller) patchSnapshot(
 	return c.snapshots.Patch(ctx, snapshots, snapshot, ops...)
 }
 
-// unlabelledTwin returns the name of a PersistentVolume that names the same volume and
-// that this process does not watch, because it was not labelled yet: an administrator has
-// just written it. The deletion that follows cannot be undone.
-func (c *Controller) unlabelledTwin(ctx context.Context, pv *corev1.PersistentVolume) (string, error) {
+// unwatchedTwin returns the name of a PersistentVolume that names the same volume and that
+// this process does not watch: an administrator has just written it, and it is not labelled
+// yet, or it is labelled for another node although several can have the volume. The deletion
+// that follows cannot be undone.
+func (c *Controller) unwatchedTwin(ctx context.Context, pv *corev1.PersistentVolume) (twin string, err error) {
 	if c.unlabelled == nil {
 		return "", nil
 	}
-	volumes, _, err := c.unlabelled.Get(ctx, struct{}{})
-	if err != nil {
-		return "", fmt.Errorf("list the PersistentVolumes without a node before volume %q is deleted: %w", pv.Spec.CSI.VolumeHandle, err)
+	if pv.Labels[claim.NodeLabel] == claim.AnyNode {
+		err = c.volumes.Read(ctx, "", func(all iter.Seq[*corev1.PersistentVolume]) {
+			twin = lifecycle.FindTwin(all, pv, c.elsewhereVolume)
+		})
+		return twin, err
 	}
-	return lifecycle.FindTwin(slices.Values(volumes), pv, c.elsewhereVolume), nil
+	volumes, _, err := c.unlabelled.Get(ctx, struct{}{})
+	return lifecycle.FindTwin(slices.Values(volumes), pv, c.elsewhereVolume), err
 }
 
 // listUnlabelled lists the PersistentVolumes of the driver without claim.NodeLabel. Those
 // of other drivers, which lack it, may be many: it keeps none of them.
 func (c *Controller) listUnlabelled(ctx context.Context, _ []struct{}) (map[struct{}][]*corev1.PersistentVolume, error) {
 	var own []*corev1.PersistentVolume
-	options := metav1.ListOptions{LabelSelector: "!" + claim.NodeLabel, Limit: holderPage}
-	for {
-		page, err := c.env.Core.CoreV1().PersistentVolumes().List(ctx, options)
-		if err != nil {
-			return nil, err
-		}
-		for pv := range pointers(page.Items) {
+	err := c.volumes.Read(ctx, "!"+claim.NodeLabel, func(all iter.Seq[*corev1.PersistentVolume]) {
+		for pv := range all {
 			if pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.env.Driver {
 				own = append(own, pv.DeepCopy()) // not the whole page
 			}
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return map[struct{}][]*corev1.PersistentVolume{{}: own}, nil
-		}
-	}
+	})
+	return map[struct{}][]*corev1.PersistentVolume{{}: own}, err
 }
