@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // measureStorm measures Holdfast and then the alternative on one cluster.
@@ -69,13 +70,15 @@ func stormRows(s settings, mine storm, theirs *storm) []row {
 			rows = append(rows, row{work: "— writes of intents for each, and their bytes in etcd", holdfast: p.intents.each(p.items), aim: "≤ 1.1, ≤ 3 KiB"})
 		}
 	}
-	total := row{work: "writes for each volume in all, from the claim to the end, and events", holdfast: perItem(mine.writes()), aim: "no more than upstream"}
+	total := row{work: "writes for each volume in all, from the claim to the end, and events", holdfast: perItem(mine.writes()), aim: "ratio ≤ 0.6"}
+	cpu := row{work: "CPU of the controllers in all", holdfast: seconds(mine.cpu()), aim: "ratio ≤ 0.5"}
 	if theirs != nil {
+		cpu.against(s, seconds(theirs.cpu()), mine.cpu().Seconds(), theirs.cpu().Seconds())
 		objects, _ := mine.writes()
 		others, _ := theirs.writes()
 		total.against(s, perItem(theirs.writes()), objects, others)
 	}
-	return append(rows, total)
+	return append(rows, total, cpu)
 }
 
 // wave describes the table rows of a storm's phase.
@@ -86,10 +89,10 @@ type wave struct {
 
 func waves() []wave {
 	return []wave{
-		{"claims to Bound", "5/s; 69/s tuned", "≥ 80/s", func(r storm) phase { return r.claims }},
-		{"attachments to attached", "", "", func(r storm) phase { return r.attach }},
+		{"claims to Bound", "5/s; 69/s tuned", "ratio ≥ 1.0", func(r storm) phase { return r.claims }},
+		{"attachments to attached", "", "ratio ≥ 1.9", func(r storm) phase { return r.attach }},
 		{"attachments to gone", "", "", func(r storm) phase { return r.detach }},
-		{"claims deleted, to the end of their volumes", "2.4/s; 74/s tuned", "≥ 80/s", func(r storm) phase { return r.deleted }},
+		{"claims deleted, to the end of their volumes", "2.4/s; 74/s tuned", "ratio ≥ 1.2", func(r storm) phase { return r.deleted }},
 	}
 }
 
@@ -101,6 +104,14 @@ func (r storm) writes() (objects, events float64) {
 		objects, events = objects+o, events+e
 	}
 	return objects, events
+}
+
+// cpu is the CPU time of all phases.
+func (r storm) cpu() (sum time.Duration) {
+	for _, wave := range waves() {
+		sum += wave.of(r).cpu
+	}
+	return sum
 }
 
 // against puts the alternative's measurement of this run into the row.
