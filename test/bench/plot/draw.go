@@ -161,7 +161,8 @@ func multiplePlot(title, base string, all []multiple) *plot.Plot {
 	p.Legend.Top = true
 	p.NominalY(names...)
 	p.X.Tick.Marker = powersOfTwo{}
-	p.X.Min, p.X.Max = math.Min(p.X.Min, -1), 1.5*math.Max(p.X.Max, 1) // room for the legend
+	p.X.Min, p.X.Max = math.Min(p.X.Min, -1), 1.1*math.Max(p.X.Max, 1)
+	p.Y.Max += 1.5 // room for the legend
 	return p
 }
 
