@@ -21,8 +21,8 @@ const NodeLabel = "holdfast.dev/node"
 const AnyNode = ""
 
 // NodeLabelValue returns the value of NodeLabel for a node: its name, or a hash of a name
-// that cannot be a label's value: it is too long, or a user wrote what is no name. No node
-// has the hash as its name: names of nodes have no underscore.
+// that a label cannot hold: one that is too long, or an invalid one that a user wrote. No
+// node can have the hash as its name, because names of nodes have no underscore.
 func NodeLabelValue(node string) string {
 	if len(validation.IsValidLabelValue(node)) == 0 {
 		return node

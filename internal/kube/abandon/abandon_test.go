@@ -246,7 +246,7 @@ func TestNode_endsNothingOfANodeThatComesBack(t *testing.T) {
 	}
 }
 
-// TestNode_withALongName: a label has a hash of it, which is no node's name.
+// TestNode_withALongName: the label holds a hash of the name, and no node has that name.
 func TestNode_withALongName(t *testing.T) {
 	long := strings.Repeat("n", 64)
 	c := lost(t, newContent("long", claim.NodeLabelValue(long), "h-gone", true))

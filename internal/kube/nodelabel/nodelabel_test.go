@@ -146,9 +146,9 @@ func TestSync_repeatsAfterAnError(t *testing.T) {
 	refused := errors.New("refused")
 	f.React("patch", "nodes", func(apiserver.Request) error { return refused })
 	if _, err := f.controller.sync(f.Context(), "first"); err == nil {
-		t.Error("a refused write is no error")
+		t.Error("sync returned no error for a refused write")
 	}
 	if after, err := f.controller.sync(f.Context(), "absent"); after != 0 || err != nil {
-		t.Errorf("a node that does not exist: %v, %v", after, err)
+		t.Errorf("sync of a node that does not exist returned %v, %v", after, err)
 	}
 }

@@ -89,7 +89,7 @@ func TestAnswer_nonsenseIsTakenBack(t *testing.T) {
 	}
 }
 
-// A volume that differs from its class is no failure, and the claim's user learns of it.
+// A volume that differs from its class is provisioned, and an event tells the user.
 func TestAnswer_warningsAreEventsOfTheClaim(t *testing.T) {
 	w := newWorld(t, newClass())
 	w.Driver.Warnings = map[string]string{"CreateVolume": "100000 IOPS are read as 64000"}

@@ -76,8 +76,8 @@ type Options struct {
 	// ImmediateOnNodes lets nodes serve claims with immediate binding, in a node's scope.
 	// With cluster.Scope.Labelled an elected process selects the node of such a claim.
 	ImmediateOnNodes bool
-	// Elected reports whether this process is elected for what is no single node's, with
-	// cluster.Scope.Labelled; nil if no process of a node is.
+	// With cluster.Scope.Labelled, Elected reports whether this process is elected for the
+	// work that concerns the whole cluster; nil if no process of a node is.
 	Elected func() bool
 	// Topology may be nil for a driver without VOLUME_ACCESSIBILITY_CONSTRAINTS
 	// and in a node's scope.

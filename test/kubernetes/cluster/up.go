@@ -89,15 +89,15 @@ func begin(l layout, o Options) (record, error) {
 	if err := unix.Flock(int(all.Fd()), unix.LOCK_EX); err != nil {
 		return record{}, fmt.Errorf("cluster: wait for another that starts: %w", err)
 	}
-	r, err := plans(l, o)
+	r, err := newRecord(l, o)
 	if err != nil {
 		return record{}, err
 	}
 	return r, r.launch(l)
 }
 
-// plans chooses all names and addresses, and records them before they are used.
-func plans(l layout, o Options) (record, error) {
+// newRecord chooses all names and addresses, and writes them before they are used.
+func newRecord(l layout, o Options) (record, error) {
 	used, err := usedPrefixes()
 	if err != nil {
 		return record{}, err
@@ -106,7 +106,7 @@ func plans(l layout, o Options) (record, error) {
 	if r.Plan, err = choosePlan(used); err != nil {
 		return record{}, err
 	}
-	if !o.NoNodes { // else there is no kubelet that changes them
+	if !o.NoNodes { // only kubelets change them
 		if r.Sysctls, err = readSysctls(); err != nil {
 			return record{}, err
 		}

@@ -36,7 +36,7 @@ func (i Interval) settable() bool { return i != Interval{} }
 
 func (i Interval) has(value int32) bool { return value >= i.Least && value <= i.Most }
 
-// including is the smallest interval with i and the value; 0 is no value.
+// including is the smallest interval with i and the value. Without a value (0) it is i.
 func (i Interval) including(value int32) Interval {
 	if value == 0 || !i.settable() {
 		return i
