@@ -161,12 +161,8 @@ func (e *emulator) expectEmpty(t *testing.T) {
 	if err == nil {
 		return
 	}
-	var journal []struct {
-		Start        time.Time
-		Action, Code string
-		Resources    []string
-	}
-	if unread := e.ask(t.Context(), http.MethodGet, "/journal", &journal); unread != nil {
+	journal, unread := e.journal(t.Context())
+	if unread != nil {
 		t.Error(unread)
 	}
 	for _, call := range journal {
@@ -175,6 +171,32 @@ func (e *emulator) expectEmpty(t *testing.T) {
 		}
 	}
 	t.Errorf("when all is deleted, %v", err)
+}
+
+// call is one entry of the emulator's journal.
+type call struct {
+	Start        time.Time
+	Action, Code string
+	Resources    []string // the IDs in the parameters
+}
+
+func (e *emulator) journal(ctx context.Context) ([]call, error) {
+	var calls []call
+	err := e.ask(ctx, http.MethodGet, "/journal", &calls)
+	return calls, err
+}
+
+// callsOn is the number of calls of an action that name a volume. Other tests may call
+// EC2 for theirs meanwhile.
+func (e *emulator) callsOn(ctx context.Context, action, volume string) (int, error) {
+	journal, err := e.journal(ctx)
+	count := 0
+	for _, c := range journal {
+		if c.Action == action && slices.Contains(c.Resources, volume) {
+			count++
+		}
+	}
+	return count, err
 }
 
 // calls is the number of calls of an action of EC2.
