@@ -18,14 +18,15 @@ type Grants struct {
 	objects *Store[*grant.ReferenceGrant]
 }
 
-// Grants caches the ReferenceGrants. changed gets the namespace of each one that is new or
-// has changed.
+// Grants caches the ReferenceGrants. changed gets the namespace of each one that is new, has
+// changed or was deleted.
 func (s *Set) Grants(changed func(namespace string)) *Grants {
 	g := &Grants{s, s.ReferenceGrants()}
-	g.objects.OnChange(func(_, now *grant.ReferenceGrant) {
-		if now != nil {
-			changed(now.Namespace)
+	g.objects.OnChange(func(old, now *grant.ReferenceGrant) {
+		if now == nil {
+			now = old
 		}
+		changed(now.Namespace)
 	})
 	return g
 }

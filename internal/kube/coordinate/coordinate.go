@@ -103,7 +103,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.volumes.Use(cluster.VolumeByHandle(), c.volumesByLabel(), volumesByClaim())
 	if o.CrossNamespace {
 		c.claims.Use(cluster.ClaimByForeignSource())
-		c.grants = env.Set.Grants(func(namespace string) { c.wake(cluster.ClaimByForeignSource(), namespace) })
+		c.grants = env.Set.Grants(c.grantsChanged)
 	}
 	c.listen()
 	return c

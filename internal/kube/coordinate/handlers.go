@@ -92,6 +92,15 @@ func (c *Controller) release(pvc *corev1.PersistentVolumeClaim) {
 	}
 }
 
+// grantsChanged queues what the ReferenceGrants of a namespace decide: claims that are made
+// of something in it, and their sources, which a claim without a grant does not keep.
+func (c *Controller) grantsChanged(namespace string) {
+	c.wake(cluster.ClaimByForeignSource(), namespace)
+	for _, pvc := range c.claims.By(cluster.ClaimByForeignSource(), namespace) {
+		c.release(pvc)
+	}
+}
+
 // wake queues pending claims at once.
 func (c *Controller) wake(index cluster.Index[*corev1.PersistentVolumeClaim], value string) {
 	for _, pvc := range c.claims.By(index, value) {

@@ -128,6 +128,8 @@ func TestSources_aRefusedClaimDoesNotKeepThem(t *testing.T) {
 				}
 				return nil
 			})
+			w.Delete(newGrant(claimKind))
+			w.Eventually(gone)
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
@@ -156,6 +158,76 @@ func TestGrant_aRefusedClaimDoesNotKeepTheSource(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestGrant_itsEndReleasesTheSource that is being deleted, which the claim that waits
+// kept until then.
+func TestGrant_itsEndReleasesTheSource(t *testing.T) {
+	snapshots := claim.SnapshotGroup
+	for _, source := range []struct {
+		kind, group, name string
+		get               func(w *world) (metav1.Object, error)
+	}{
+		{"PersistentVolumeClaim", "", "src", func(w *world) (metav1.Object, error) {
+			return w.Core.CoreV1().PersistentVolumeClaims(far).Get(w.Context(), "src", metav1.GetOptions{})
+		}},
+		{"VolumeSnapshot", snapshots, "s", func(w *world) (metav1.Object, error) {
+			return w.Snapshots.SnapshotV1().VolumeSnapshots(far).Get(w.Context(), "s", metav1.GetOptions{})
+		}},
+	} {
+		for name, end := range map[string]func(*world, *grant.ReferenceGrant){
+			"deleted": func(w *world, g *grant.ReferenceGrant) { w.Delete(g) },
+			"changed": func(w *world, g *grant.ReferenceGrant) {
+				g.Spec.From[0].Namespace = "others"
+				w.Put(g)
+			},
+		} {
+			t.Run(source.kind+" "+name, func(t *testing.T) {
+				allowed := newGrant(far, source.kind, source.group)
+				objects := farSource()
+				objects[0].(*corev1.PersistentVolumeClaim).Finalizers = []string{lifecycle.CloneFinalizer}
+				objects[2].(*snapshotv1.VolumeSnapshot).Finalizers = []string{lifecycle.RestoreFinalizer}
+				w := newWorld(t, append(objects, allowed, newClaim("a", foreign(&source.group, source.kind, source.name)))...)
+				w.runCrossing()
+				w.event("Warning ProvisioningFailed ns/a", "not found") // the class
+				if source.name == "src" {
+					w.Delete(objects[0])
+				} else {
+					w.Delete(objects[2])
+				}
+				gone := func() error {
+					if _, err := source.get(w); !apierrors.IsNotFound(err) {
+						return errors.New("the source remains")
+					}
+					return nil
+				}
+				w.Never(50*time.Millisecond, func() error {
+					if gone() == nil {
+						return errors.New("the source of a claim that waits is released")
+					}
+					return nil
+				})
+				end(w, allowed)
+				w.Eventually(gone)
+			})
+		}
+	}
+}
+
+// TestGrant_unreadOnesAreAskedForAgain: until the grants are read, a claim keeps a source
+// that is being deleted. The read of a namespace without a grant ends in no event.
+func TestGrant_unreadOnesAreAskedForAgain(t *testing.T) {
+	objects := farSource()
+	source := objects[0].(*corev1.PersistentVolumeClaim)
+	source.Finalizers, source.DeletionTimestamp = []string{lifecycle.CloneFinalizer}, ptr(metav1.Now())
+	w := newWorld(t, append(objects, newClass(), newClaim("a", foreign(nil, "PersistentVolumeClaim", "src")))...)
+	for _, verb := range []string{"list", "watch"} {
+		w.React(verb, "referencegrants", func(apiserver.Request) error { return errors.New("not now") })
+	}
+	controller, _ := w.run(crossing)
+	if pause, err := controller.syncSource(w.Context(), cluster.ClaimSource(far, "src")); err != nil || pause <= 0 {
+		t.Errorf("the source is processed again in %v: %v", pause, err)
 	}
 }
 

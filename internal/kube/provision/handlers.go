@@ -110,6 +110,15 @@ func (c *Controller) release(pvc *corev1.PersistentVolumeClaim) {
 	}
 }
 
+// grantsChanged queues what the ReferenceGrants of a namespace decide: claims that are made
+// of something in it, and their sources, which a claim without a grant does not keep.
+func (c *Controller) grantsChanged(namespace string) {
+	c.wake(cluster.ClaimByForeignSource(), namespace)
+	for _, pvc := range c.claims.By(cluster.ClaimByForeignSource(), namespace) {
+		c.release(pvc)
+	}
+}
+
 // asksElse reports whether a claim asks for something else than before, so that
 // earlier failures say nothing.
 func asksElse(old, now *corev1.PersistentVolumeClaim) bool {

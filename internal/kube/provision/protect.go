@@ -65,8 +65,14 @@ const spread = 5 * time.Second
 // that of cluster.ClaimBySource.
 func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration, error) {
 	source, finalizer, err := c.protected(ctx, key)
-	if err != nil || source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) || c.elsewhereByCache(source) {
+	if err != nil || source == nil || !has(source.GetFinalizers(), finalizer) || c.elsewhereByCache(source) {
 		return 0, err
+	}
+	if c.inUse(key) {
+		if source.GetDeletionTimestamp() != nil && c.grants != nil {
+			return recheckPeriod, nil // grants that are not read yet keep it, without an event later
+		}
+		return 0, nil
 	}
 	if !c.env.Scope.Central() && !c.env.Scope.Labelled && c.progress.shouldReport(source.GetUID(), "to be released") {
 		return rand.N(spread), nil

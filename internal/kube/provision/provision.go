@@ -163,7 +163,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.claims.Use(cluster.ClaimByUID(), cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByAttributesClass())
 	if o.CrossNamespace {
 		c.claims.Use(cluster.ClaimByForeignSource())
-		c.grants = env.Set.Grants(func(namespace string) { c.wake(cluster.ClaimByForeignSource(), namespace) })
+		c.grants = env.Set.Grants(c.grantsChanged)
 	}
 	c.volumes.Use(cluster.VolumeByHandle())
 	if env.Scope.Labelled {
