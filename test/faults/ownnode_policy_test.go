@@ -331,10 +331,16 @@ func volumeAttempts(w *nodesWorld) map[string]attempt {
 		"protect an own volume":                     {true, patch("volume-n1", policy)},
 		"unprotect a volume of another node":        {false, patch("volume-n2", policy)},
 		"rebind an own volume":                      {false, patch("volume-n1", `{"spec":{"claimRef":{"name":"of-another-user"}}}`)},
+		"give an own volume an owner":               {false, patch("volume-n1", ownedByNone)},
+		"give a volume of another node an owner":    {false, patch("volume-n2", ownedByNone)},
 		"delete an own volume":                      {true, remove("volume-n1")},
 		"delete a volume of another node":           {false, remove("volume-n2")},
 	}
 }
+
+// ownedByNone adds an owner that does not exist. The garbage collector of Kubernetes deletes
+// objects all of whose owners are gone.
+const ownedByNone = `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"none","uid":"none"}]}}`
 
 func nodeLabel(node string) string {
 	return fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, claim.NodeLabel, node)
@@ -384,6 +390,9 @@ func claimAttempts(w *nodesWorld) map[string]attempt {
 		"take a user's finalizer":                      {false, patch("claim-n1", `{"metadata":{"finalizers":[]}}`)},
 		"take a user's annotation":                     {false, patch("claim-n1", `{"metadata":{"annotations":{"user":null}}}`)},
 		"label a claim":                                {false, patch("claim-n1", `{"metadata":{"labels":{"a":"b"}}}`)},
+		"give an own claim an owner":                   {false, patch("claim-n1", ownedByNone)},
+		"give a claim of another node an owner":        {false, patch("claim-n2", ownedByNone)},
+		"give a claim without a node an owner":         {false, patch("claim-none", ownedByNone)},
 		"ask for more in a user's name":                {false, patch("claim-n1", `{"spec":{"volumeName":"volume-n1"}}`)},
 	}
 }
@@ -422,6 +431,9 @@ func snapshotAttempts(w *nodesWorld) map[string]attempt {
 		"have a content's snapshot deleted":        {false, content("content-n1", `{"spec":{"deletionPolicy":"Delete"}}`)},
 		"protect a snapshot":                       {true, source(`{"metadata":{"finalizers":["provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"]}}`)},
 		"put another finalizer on a snapshot":      {false, source(`{"metadata":{"finalizers":["example.com/x"]}}`)},
+		"give an own content an owner":             {false, content("content-n1", ownedByNone)},
+		"give a content without a node an owner":   {false, content("content-none", ownedByNone)},
+		"give a snapshot an owner":                 {false, source(ownedByNone)},
 		"label a snapshot":                         {false, source(`{"metadata":{"labels":{"a":"b"}}}`)},
 	}
 }

@@ -54,6 +54,14 @@ spec:
         {{ .coordinates | default "false" }}
   validations:
     {{- .validations | nindent 4 }}
+    {{- if ne .name "capacity" }}
+    # The garbage collector deletes what has only owners that do not exist.
+    - expression: >-
+        request.operation != "UPDATE" ||
+        (has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : []) == (has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences : [])
+      message: {{ $who }} changes no owner of an object
+      reason: Forbidden
+    {{- end }}
     {{- with .metadata }}
     - expression: >-
         request.operation == "UPDATE" && object.spec == oldObject.spec
