@@ -155,7 +155,7 @@ func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, 
 	if err != nil || act == actionUse {
 		return content, wrapDevice(p, err)
 	}
-	if err := e.refuseMounted(p); err != nil {
+	if err := e.refuseUsed(p); err != nil {
 		return content, err
 	}
 	switch act {
@@ -183,18 +183,43 @@ func wrapDevice(p preparation, err error) error {
 	return fmt.Errorf("device %s: %w", p.device.Path, err)
 }
 
-// refuseMounted keeps mkfs and fsck away from a device that is in use, in addition to
-// their own checks.
-func (e *Engine) refuseMounted(p preparation) error {
+// claim opens the device exclusively (open(2), O_EXCL of a block device), as mounts and
+// the programs for filesystems do. The error says who uses it: ErrInUse names the mounts
+// of the volume; ErrBusy is for another user, such as a filesystem program that outlives
+// the process that started it for an instant, a mount that is being torn down, or one in
+// another mount namespace. A claim costs the same with any number of mounts on the
+// machine, unlike the mount table.
+func (e *Engine) claim(p preparation) (*os.File, error) {
+	file, err := os.OpenFile(p.device.Path, os.O_RDONLY|os.O_EXCL, 0)
+	switch {
+	case err == nil:
+		return file, nil
+	case !errors.Is(err, syscall.EBUSY):
+		return nil, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
+	}
 	mounts, err := mountsOf([]backend.Device{*p.device})
+	if err != nil {
+		return nil, err
+	}
+	if len(mounts) > 0 {
+		return nil, fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted",
+			p.device.Path, backend.ErrInUse, several(mounts))
+	}
+	return nil, fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively",
+		p.device.Path, backend.ErrBusy)
+}
+
+// refuseUsed keeps mkfs and fsck away from a device that is in use, in addition to
+// their own checks. No program starts during the claim: its process would keep the
+// claim until it executes the program.
+func (e *Engine) refuseUsed(p preparation) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	file, err := e.claim(p)
 	if err != nil {
 		return err
 	}
-	if len(mounts) > 0 {
-		return fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted",
-			p.device.Path, backend.ErrInUse, several(mounts))
-	}
-	return nil
+	return file.Close()
 }
 
 // format makes the filesystem, once, between the two marks.
@@ -280,23 +305,13 @@ func (e *Engine) probeDevice(ctx context.Context, p preparation) (blockdev.Conte
 	return e.probeFile(ctx, p, file)
 }
 
-// probeAlone is probeDevice with the device claimed exclusively (open(2), O_EXCL
-// of a block device) while it is read. ErrInUse if the volume is mounted. ErrBusy
-// if the device has another user: a filesystem program that outlives the process
-// that started it for an instant, or a mount that is being torn down, may write to
-// it. The claim is not for every probe: a program between fork and exec would keep
-// it, and the mount that follows would fail.
+// probeAlone is probeDevice with the device claimed while it is read: another user may
+// write to it. The claim is not for every probe: a program between fork and exec would
+// keep it, and the mount that follows would fail.
 func (e *Engine) probeAlone(ctx context.Context, p preparation) (blockdev.Content, error) {
-	if err := e.refuseMounted(p); err != nil {
+	file, err := e.claim(p)
+	if err != nil {
 		return blockdev.Content{}, err
-	}
-	file, err := os.OpenFile(p.device.Path, os.O_RDONLY|os.O_EXCL, 0)
-	switch {
-	case errors.Is(err, syscall.EBUSY):
-		return blockdev.Content{}, fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively",
-			p.device.Path, backend.ErrBusy)
-	case err != nil:
-		return blockdev.Content{}, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
 	}
 	return e.probeFile(ctx, p, file)
 }

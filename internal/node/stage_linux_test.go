@@ -153,6 +153,25 @@ func TestStage_unreadableDeviceIsNeverFormatted(t *testing.T) {
 	f.must(device.Release())
 }
 
+// Another user of the device may be a mount of another mount namespace, which the mount
+// table of this process lacks.
+func TestStage_doesNotFormatADeviceWithAnotherUser(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	device, err := f.backend.OpenDevice(t.Context(), backend.DeviceRequest{VolumeID: "vol-a"})
+	f.must(err)
+	user, err := os.OpenFile(device.Path, os.O_RDONLY|os.O_EXCL, 0)
+	f.must(err)
+	f.wantError(f.stage("vol-a", filesystem("ext4")), backend.ErrBusy)
+	if runs := f.runner.runs.Load(); runs != 0 {
+		t.Errorf("%d programs were run", runs)
+	}
+	f.must(user.Close())
+	f.must(f.stage("vol-a", filesystem("ext4")))
+	f.must(device.Release())
+}
+
 func TestStage_finishesAnInterruptedFormat(t *testing.T) {
 	f := newFixture(t)
 	f.backend.add(t, "vol-a", sizes["ext4"])

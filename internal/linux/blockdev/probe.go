@@ -92,9 +92,10 @@ type Written func(visit func(offset, length int64) error) error
 // at any offset, is an error of Probe, so that an unreadable device is never
 // taken for a blank one.
 //
-// With written, Blank is proven: all of the ranges were read. Without (nil), the
-// offsets of backup superblocks were read, and some 1,024 pages in even distances
-// of at least 1 MiB and at most 1 GiB.
+// With written, Blank is proven: all of the ranges were read. The head and the tail are
+// read in any case; the other offsets of signatures are read only to name data that was
+// found. Without (nil), these offsets were read, those of backup superblocks, and some
+// 1,024 pages in even distances of at least 1 MiB and at most 1 GiB.
 func Probe(ctx context.Context, r io.ReaderAt, size int64, written Written) (Content, error) {
 	p := &probe{ctx: ctx, r: r, size: size}
 	if err := p.load(nearHead, nearTail); err != nil {
@@ -103,16 +104,27 @@ func Probe(ctx context.Context, r io.ReaderAt, size int64, written Written) (Con
 	if content, found := p.recognize(); found {
 		return content, nil
 	}
+	content, known := p.blankOrNot(), false
+	if content.Kind == Blank {
+		var err error
+		content, known, err = p.searchWritten(written)
+		if err != nil || (known && content.Kind == Blank) {
+			return content, err
+		}
+	}
 	if err := errors.Join(p.load(farHead, farTail), p.loadSpots()); err != nil {
 		return Content{}, err
 	}
 	if content, found := p.recognize(); found {
 		return content, nil
 	}
-	if content := p.blankOrNot(); content.Kind != Blank {
+	if far := p.blankOrNot(); far.Kind != Blank {
+		return far, nil
+	}
+	if known {
 		return content, nil
 	}
-	return p.search(written)
+	return p.searchSample()
 }
 
 // probe has the parts of the device that were read.

@@ -280,6 +280,29 @@ func TestProbe_allThatWasWrittenIsRead(t *testing.T) {
 	}
 }
 
+// A volume that was never written is read only where the signatures are that decide about
+// a device with a filesystem, as each volume is before its first use.
+func TestProbe_readsNothingElseOfADeviceThatWasNeverWritten(t *testing.T) {
+	const size = gibi
+	recorded := &reads{zeros: zeros(size), sectors: map[int64]bool{}}
+	content, err := Probe(t.Context(), recorded, size, written())
+	if err != nil || content.Kind != Blank {
+		t.Fatalf("%+v, %v", content, err)
+	}
+	if count, most := len(recorded.sectors), (nearHead+nearTail)/512; count > most {
+		t.Errorf("%d sectors were read; want at most %d", count, most)
+	}
+}
+
+// Data that the list of written extents leads to is named by a signature elsewhere.
+func TestProbe_namesDataThatTheWrittenExtentsShow(t *testing.T) {
+	data := image(testSize, map[int64]string{3 * mebi: "x", 4 * mebi: "SKUL\xba\xbe\x00\x02"})
+	content, err := Probe(t.Context(), bytes.NewReader(data), testSize, written([2]int64{3 * mebi, 2 * mebi}))
+	if err != nil || content.Kind != Foreign || content.Type != "crypto_LUKS" {
+		t.Errorf("%+v, %v; want crypto_LUKS", content, err)
+	}
+}
+
 func TestProbe_shortDeviceIsAnError(t *testing.T) {
 	if content, err := Probe(t.Context(), bytes.NewReader(make([]byte, mebi)), 2*mebi, nil); err == nil {
 		t.Fatalf("%+v", content)

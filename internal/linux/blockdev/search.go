@@ -21,25 +21,16 @@ const (
 	searchReaders = 16
 )
 
-// search looks for data beyond the offsets that were loaded, all of them blank.
-func (p *probe) search(written Written) (Content, error) {
-	if written == nil {
-		return p.searchSample()
-	}
-	content, err := p.searchWritten(written)
-	if errors.Is(err, backend.ErrUnsupported) {
-		return p.searchSample()
-	}
-	return content, err
-}
-
 // errFound ends the search.
 var errFound = errors.New("data was found")
 
-// searchWritten reads everything that was written.
-func (p *probe) searchWritten(written Written) (Content, error) {
-	content := Content{Kind: Blank}
-	err := written(func(offset, length int64) error {
+// searchWritten reads everything that was written. known is false if that is not known.
+func (p *probe) searchWritten(written Written) (content Content, known bool, err error) {
+	content = Content{Kind: Blank}
+	if written == nil {
+		return content, false, nil
+	}
+	err = written(func(offset, length int64) error {
 		end := min(offset+length, p.size)
 		for at := max(offset, 0); at < end; at += searchChunk {
 			data, err := p.read(at, min(searchChunk, end-at))
@@ -54,10 +45,13 @@ func (p *probe) searchWritten(written Written) (Content, error) {
 		}
 		return p.ctx.Err()
 	})
-	if err != nil && !errors.Is(err, errFound) {
-		return Content{}, fmt.Errorf("probe: read the written extents: %w", err)
+	switch {
+	case err == nil, errors.Is(err, errFound):
+		return content, true, nil
+	case errors.Is(err, backend.ErrUnsupported):
+		return content, false, nil
 	}
-	return content, nil
+	return Content{}, false, fmt.Errorf("probe: read the written extents: %w", err)
 }
 
 // searchSample reads a page at each of the offsets. Of several with data the
