@@ -61,6 +61,68 @@ func TestLabels_ofAVolumeWhoseNodeStartsLater(t *testing.T) {
 	label(w, w.Core.CoreV1().PersistentVolumes().Get, "pv-a", claim.NodeLabel, "n3")
 }
 
+// TestLabels_stayWhileTheDriverRestarts: a volume of a zone is labelled for another node only
+// after the limit, or once its node is gone.
+func TestLabels_stayWhileTheDriverRestarts(t *testing.T) {
+	unregister := func(w *world) { w.Put(registered("n1", "other")) }
+	for name, row := range map[string]struct {
+		limit time.Duration
+		lose  func(*world)
+		want  string
+	}{
+		"a restart":               {time.Hour, unregister, "n1"},
+		"a driver that is gone":   {time.Millisecond, unregister, "n2"},
+		"a node that is gone":     {time.Hour, func(w *world) { w.Delete(machine("n1")[0]) }, "n2"},
+		"a node of another zone":  {time.Hour, func(w *world) { w.Put(machine("n1", func(n *corev1.Node) { n.Labels[zoneKey] = "y" })...) }, "n2"},
+		"a limit after a restart": {20 * time.Millisecond, func(w *world) { unregister(w); w.Put(registered("n1", driverName)); unregister(w) }, "n2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, twoNodes(newVolume("a", at(zoneKey, "z"), labelledAs("n1")))...)
+			controller, _ := w.controller(func(_ *cluster.Env, o *Options) { o.LostAfter = row.limit })
+			row.lose(w)
+			w.Eventually(func() error {
+				if n := len(controller.nodes.matching(newVolume("a", at(zoneKey, "z")).Spec.NodeAffinity)); n != 1 {
+					return fmt.Errorf("%d nodes have the volume", n)
+				}
+				return nil
+			})
+			if row.want == "n1" {
+				w.Never(50*time.Millisecond, func() error {
+					pv, err := w.Core.CoreV1().PersistentVolumes().Get(w.Context(), "pv-a", metav1.GetOptions{})
+					if err == nil && pv.Labels[claim.NodeLabel] != "n1" {
+						err = fmt.Errorf("the volume is labelled %q", pv.Labels[claim.NodeLabel])
+					}
+					return err
+				})
+			}
+			label(w, w.Core.CoreV1().PersistentVolumes().Get, "pv-a", claim.NodeLabel, row.want)
+		})
+	}
+}
+
+// TestLabels_ofTwinsOfAZone: the node of each would delete the volume of the other.
+func TestLabels_ofTwinsOfAZone(t *testing.T) {
+	twin := newVolume("b", at(zoneKey, "z"), labelledAs("n2"))
+	twin.Spec.CSI.VolumeHandle = "h-a"
+	w := newWorld(t, twoNodes(newVolume("a", at(zoneKey, "z"), labelledAs("n1")), twin)...)
+	w.run()
+	w.Eventually(func() error {
+		values := map[string]int{}
+		for _, name := range []string{"pv-a", "pv-b"} {
+			pv, err := w.Core.CoreV1().PersistentVolumes().Get(w.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			values[pv.Labels[claim.NodeLabel]]++
+		}
+		if values[claim.AnyNode] == 0 {
+			return fmt.Errorf("the labels are %v", values)
+		}
+		return nil
+	})
+}
+
 // TestLabels_keepALabelOfTheSameTime: a user labels a volume that had no label when it was
 // read.
 func TestLabels_keepALabelOfTheSameTime(t *testing.T) {

@@ -3,6 +3,7 @@ package coordinate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,8 +56,14 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 		return 0, nil
 	}
 	value, known := c.labelOfVolume(pv)
-	if current, labelled := pv.Labels[claim.NodeLabel]; !known || labelled && current == value {
+	current, labelled := pv.Labels[claim.NodeLabel]
+	if !known || labelled && current == value {
 		return 0, nil
+	}
+	if labelled && !c.twinOfAnotherNode(pv) {
+		if left := c.nodes.restarting(current, pv.Spec.NodeAffinity, c.options.LostAfter); left > 0 {
+			return left, nil
+		}
 	}
 	if err := c.hit("label/volume"); err != nil {
 		return 0, err
@@ -71,8 +78,9 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 // labelOfVolume returns the value of claim.NodeLabel for a PersistentVolume: the node
 // whose labels its affinity matches, or AnyNode for one that several nodes can have. known
 // is false if no node with the driver matches, such as for a node that was removed.
-// A label that names one of several nodes stays as long as that node matches, and
-// AnyNode stays in any case: other nodes' drivers may start later.
+// A label that names one of several nodes stays as long as that node matches and no other
+// object of the volume is labelled for another node, which would delete the volume without
+// knowing this object. AnyNode stays in any case: other nodes' drivers may start later.
 func (c *Controller) labelOfVolume(pv *corev1.PersistentVolume) (value string, known bool) {
 	affinity := pv.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {
@@ -83,18 +91,30 @@ func (c *Controller) labelOfVolume(pv *corev1.PersistentVolume) (value string, k
 		return current, true
 	}
 	matching := c.nodes.matching(affinity)
+	switch {
+	case len(matching) == 0:
+		return "", false
+	case len(matching) == 1:
+		return claim.NodeLabelValue(matching[0].name), true
+	case c.twinOfAnotherNode(pv):
+		return claim.AnyNode, true
+	}
 	for _, node := range matching {
 		if claim.NodeLabelValue(node.name) == current {
 			return current, true
 		}
 	}
-	switch len(matching) {
-	case 0:
-		return "", false
-	case 1:
-		return claim.NodeLabelValue(matching[0].name), true
-	}
 	return claim.AnyNode, true
+}
+
+// twinOfAnotherNode reports whether another PersistentVolume names the same volume and is
+// labelled for another node.
+func (c *Controller) twinOfAnotherNode(pv *corev1.PersistentVolume) bool {
+	same := c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, pv.Spec.CSI.VolumeHandle))
+	return slices.ContainsFunc(same, func(other *corev1.PersistentVolume) bool {
+		value := other.Labels[claim.NodeLabel]
+		return other.Name != pv.Name && value != claim.AnyNode && value != pv.Labels[claim.NodeLabel]
+	})
 }
 
 // labelOfClaim returns the value of claim.NodeLabel for a claim: that of its volume, or,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -32,14 +33,15 @@ type nodes struct {
 
 	mu     sync.Mutex
 	known  map[string]node
-	having map[string][]string // names of the nodes with a segment, by "key=value"
-	sorted []node              // nil: to be made again
+	lost   map[string]time.Time // since when nodes with labelled volumes lack the driver
+	having map[string][]string  // names of the nodes with a segment, by "key=value"
+	sorted []node               // nil: to be made again
 }
 
 func newNodes(env *cluster.Env) *nodes {
 	n := &nodes{
 		driver: env.Driver, objects: env.Set.Nodes(), csiNodes: env.Set.CSINodes(),
-		known: map[string]node{}, having: map[string][]string{},
+		known: map[string]node{}, lost: map[string]time.Time{}, having: map[string][]string{},
 	}
 	n.objects.OnChange(func(old, now *corev1.Node) {
 		if now == nil {
@@ -64,6 +66,9 @@ func (n *nodes) refresh(name string) {
 	n.mu.Lock()
 	before, had := n.known[name]
 	after, has := n.read(name)
+	if has || !n.exists(name) {
+		delete(n.lost, name)
+	}
 	same := had == has && before.ready == after.ready && before.cordoned == after.cordoned && before.term.Compare(after.term) == 0
 	if !same {
 		n.replace(before, had, after, has)
@@ -139,11 +144,39 @@ func (n *nodes) anyExists(affinity *corev1.VolumeNodeAffinity) bool {
 	})
 }
 
-// anyLabelled reports whether there is a Node object whose label value is this one.
-func (n *nodes) anyLabelled(value string) bool {
-	return n.exists(value) || slices.ContainsFunc(n.objects.List(), func(object *corev1.Node) bool {
-		return claim.NodeLabelValue(object.Name) == value
-	})
+// labelled finds the Node object that a value of a node label names.
+func (n *nodes) labelled(value string) (*corev1.Node, bool) {
+	if object, found := n.objects.Get(value); found || !claim.NodeLabelHashed(value) {
+		return object, found
+	}
+	all := n.objects.List()
+	at := slices.IndexFunc(all, func(object *corev1.Node) bool { return claim.NodeLabelValue(object.Name) == value })
+	if at < 0 {
+		return nil, false
+	}
+	return all[at], true
+}
+
+// restarting returns for how much longer the node that a label names may be without the
+// driver, which is unregistered for seconds while it is restarted or replaced: until the
+// limit, from the first call on. It returns 0 for a node with the driver, one that does not
+// exist, and one that the affinity excludes.
+func (n *nodes) restarting(value string, affinity *corev1.VolumeNodeAffinity, limit time.Duration) time.Duration {
+	object, exists := n.labelled(value)
+	if !exists || !claim.FitsNode(affinity, object.Name, object.Labels) {
+		return 0
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, registered := n.known[object.Name]; registered {
+		return 0
+	}
+	since, found := n.lost[object.Name]
+	if !found {
+		since = time.Now()
+		n.lost[object.Name] = since
+	}
+	return max(limit-time.Since(since), 0)
 }
 
 // all returns the nodes, sorted by name. The caller must not modify the list.

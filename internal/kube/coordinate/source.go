@@ -212,5 +212,6 @@ func (c *Controller) keptByContent(ctx context.Context, name string) (bool, erro
 		return true, fmt.Errorf("read VolumeSnapshotContent %q: %w", name, err)
 	}
 	value := content.Labels[claim.ManagedByLabel]
-	return content.Spec.Driver != c.env.Driver || value == claim.AnyNode || c.nodes.anyLabelled(value), nil
+	_, exists := c.nodes.labelled(value)
+	return content.Spec.Driver != c.env.Driver || value == claim.AnyNode || exists, nil
 }
