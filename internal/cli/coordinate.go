@@ -17,7 +17,8 @@ import (
 const coordinateHelp = `Coordinate the nodes of a driver whose controllers run on each node.
 
 The holder of a lease labels claims, volumes and snapshot contents with their
-node, and selects the nodes of claims with immediate binding. It calls no driver.
+node, and selects the nodes of claims with immediate binding. It reports
+volumes that were being made on nodes that are gone. It calls no driver.
 The nodes' processes run with --node-objects-only and --leader-election=false:
 their account then needs no right to objects of other nodes.`
 
@@ -105,7 +106,7 @@ func (f *coordinateFlags) coordinator(
 	}
 	f.kube.lease.State = &lease.State{}
 	coordinator := kube.NewCoordinator(kube.CoordinatorOptions{
-		Clients: clients, Driver: f.driver, Namespace: namespace, Lease: f.kube.lease,
+		Clients: clients, Driver: f.driver, Namespace: namespace, Intents: f.kube.intents, Lease: f.kube.lease,
 		Immediate: f.kube.tuning.ImmediateOnNodes, CrossNamespace: f.kube.tuning.CrossNamespace,
 		Logger: logger, Registerer: p.registry, Failpoints: points,
 	})

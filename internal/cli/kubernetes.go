@@ -41,8 +41,6 @@ type kubeFlags struct {
 
 func (k *kubeFlags) bind(flags *pflag.FlagSet) {
 	k.bindProcess(flags)
-	flags.StringVar(&k.intents, "intents-namespace", "",
-		"`NAMESPACE` of the intents alone (default: that of --namespace)")
 	flags.StringVar(&k.node, "node-name", cmp.Or(os.Getenv("NODE_NAME"), os.Getenv("CSI_NODE_NAME")),
 		"`NAME` of this process's Node object (default $NODE_NAME, $CSI_NODE_NAME)")
 	flags.StringSliceVar(&k.roles, "controllers", nil,
@@ -61,6 +59,8 @@ func (k *kubeFlags) bindProcess(flags *pflag.FlagSet) {
 	flags.StringVar(&k.kubeconfig, "kubeconfig", "", "`FILE` with the way to the API server (default: that of the pod)")
 	flags.StringVar(&k.namespace, "namespace", os.Getenv("POD_NAMESPACE"),
 		"`NAMESPACE` of this process's own objects (default $POD_NAMESPACE, or the pod's)")
+	flags.StringVar(&k.intents, "intents-namespace", "",
+		"`NAMESPACE` of the intents alone (default: that of --namespace)")
 	flags.StringVar(&k.pod, "pod-name", os.Getenv("POD_NAME"), "`NAME` of this process's pod (default $POD_NAME)")
 	flags.StringVar(&k.podUID, "pod-uid", os.Getenv("POD_UID"),
 		"`UID` of this process's pod (default $POD_UID); with it a restarted container takes its lease up at once")

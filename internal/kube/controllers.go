@@ -75,9 +75,6 @@ func (c *Controllers) buildProvision(
 		Snapshots:      info.controller.Snapshots, Attachments: info.attaches(),
 		ImmediateOnNodes: t.ImmediateOnNodes, Topology: tracker, SourceWorkers: c.options.Limits.SourceWorkers,
 	}
-	if c.options.Elect {
-		o.Elected = func() bool { return c.elected.Load() != nil }
-	}
 	if slices.Contains(roles, rights.Attach) && info.attaches() {
 		o.AttachFinalizer = claim.AttacherFinalizer(info.name)
 	}

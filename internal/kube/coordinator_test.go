@@ -4,15 +4,19 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func notElected(o *Options) { o.Elect = false }
@@ -81,6 +85,100 @@ func TestCoordinator_leavesTheNodesTheirOwnObjects(t *testing.T) {
 	for len(wrong) > 0 {
 		t.Error(<-wrong)
 	}
+}
+
+// TestCoordinator_reportsIntentsThatNoProcessCompletes: the process that coordinates all nodes
+// lists the intents of lost nodes. A list by each node grows with the square of their number.
+func TestCoordinator_reportsIntentsThatNoProcessCompletes(t *testing.T) {
+	for name, deployed := range map[string]bool{"a Deployment": true, "one of the nodes": false} {
+		t.Run(name, func(t *testing.T) {
+			driver := nodeLocal()
+			pvc := selectedOn(newClaim("a"), "lost")
+			pvc.Labels = map[string]string{claim.NodeLabel: "lost"}
+			c := apiserver.New(t, driver, append(machines("lost", "n1", "n2"), late(newClass()), pvc)...)
+			called := make(chan struct{})
+			first := sync.OnceFunc(func() { close(called) })
+			driver.After = func(_ context.Context, rpc string, _ any) error {
+				if rpc != "CreateVolume" {
+					return nil
+				}
+				first()
+				return csidriver.Fail(codes.Unavailable, "the node ends")
+			}
+			lost := startNode(t, c, "lost", notElected)
+			<-called
+			lost.stop()
+			_ = lost.end()
+			c.Delete(machines("lost")[1])
+
+			var mu sync.Mutex
+			listing := map[string]bool{} // processes that list the intents of all
+			c.React("list", "configmaps", func(q apiserver.Request) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if q.Process != "" && q.Selector() == "holdfast.dev/intents" {
+					listing[q.Process] = true
+				}
+				return nil
+			})
+			var registries []prometheus.Registerer
+			elect := func(o *Options) { o.Elect = !deployed }
+			for _, node := range []string{"n1", "n2"} {
+				p := startNode(t, c, node, elect)
+				p.ready()
+				registries = append(registries, p.options.Registerer)
+			}
+			if deployed {
+				coordinator, _ := startCoordinator(t, c, "coordinator")
+				registries = append(registries, coordinator.options.Registerer)
+			}
+			eventually(t, func() error {
+				counts := map[float64]int{}
+				for _, registry := range registries {
+					if count, found := gaugeOf(t, registry, "holdfast_provision_unserved_intents"); found {
+						counts[count]++
+					}
+				}
+				if len(counts) != 1 || counts[1] != 1 {
+					return fmt.Errorf("counts of unserved intents, and how many processes have each: %v", counts)
+				}
+				return nil
+			})
+			eventually(t, func() error {
+				events := eventsOf(t, c)
+				if !slices.ContainsFunc(events, func(message string) bool {
+					return strings.Contains(message, `was being created by node "lost", which no longer runs the driver`)
+				}) {
+					return fmt.Errorf("events %q", events)
+				}
+				return nil
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if len(listing) != 1 {
+				t.Errorf("processes %v list the intents of all nodes", listing)
+			}
+		})
+	}
+}
+
+// gaugeOf returns the value of a gauge that a process registers.
+func gaugeOf(t *testing.T, registerer prometheus.Registerer, name string) (value float64, found bool) {
+	t.Helper()
+	registry, ok := registerer.(*prometheus.Registry)
+	if !ok {
+		t.Fatalf("the registerer is a %T", registerer)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetGauge().GetValue(), true
+		}
+	}
+	return 0, false
 }
 
 // TestCoordinator_ends: a standby, which is ready and has no caches, follows.

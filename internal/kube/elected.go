@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/coordinate"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
+	"github.com/holdfast-csi/holdfast/internal/kube/provision"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
@@ -24,8 +26,9 @@ import (
 type CoordinatorOptions struct {
 	Clients cluster.Clients
 	Driver  string // name of the CSI plugin
-	// Namespace is that of the lease and of the CSIStorageCapacity objects.
-	Namespace string
+	// Namespace is that of the lease and of the CSIStorageCapacity objects, and Intents that
+	// of the nodes' intents; "" means Namespace.
+	Namespace, Intents string
 	// Immediate and CrossNamespace are those of coordinate.Options.
 	Immediate, CrossNamespace bool
 	Lease                     lease.Options
@@ -45,6 +48,7 @@ type Coordinator struct {
 
 // NewCoordinator prepares a coordinator. It makes no request before Run.
 func NewCoordinator(o CoordinatorOptions) *Coordinator {
+	o.Intents = cmp.Or(o.Intents, o.Namespace)
 	o.Logger = o.Logger.With("component", "kubernetes")
 	// The nodes that contend before they are upgraded read their number in the Lease.
 	o.Lease.Eager = true
@@ -62,19 +66,21 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	needed := []rights.Role{rights.Coordinate, rights.Lease, rights.Events}
+	needed := []rights.Role{rights.Coordinate, rights.UnservedIntents, rights.Lease, rights.Events}
 	if o.CrossNamespace {
 		needed = append(needed, rights.CrossNamespace)
 	}
-	checker := rights.Checker{Client: o.Clients.Core.AuthorizationV1(), Mode: rights.Central, Namespace: o.Namespace}
+	checker := rights.Checker{
+		Client: o.Clients.Core.AuthorizationV1(), Mode: rights.Central, Namespace: o.Namespace, Intents: o.Intents,
+	}
 	checker.Report(ctx, o.Logger, needed...)
 	o.Clients.Core = migration.For(o.Driver).Clients(o.Clients.Core)
 	return electable{
 		env: &cluster.Env{
-			Driver: o.Driver, Clients: o.Clients, Recorder: recorder, Namespace: o.Namespace,
-			Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
+			Driver: o.Driver, Clients: o.Clients, Recorder: recorder,
+			Namespace: o.Namespace, Intents: o.Intents, Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
 		},
-		lease: o.Lease, elected: &c.elected,
+		lease: o.Lease, elected: &c.elected, provisions: true,
 		options: coordinate.Options{Immediate: o.Immediate, CrossNamespace: o.CrossNamespace},
 	}.run(ctx)
 }
@@ -103,6 +109,7 @@ func (c *Coordinator) Stuck() (queue string, since time.Duration) {
 func (c *Controllers) coordinate(ctx context.Context, env *cluster.Env) error {
 	e := electable{
 		env: env, lease: c.options.Lease, elected: &c.elected,
+		provisions: slices.Contains(c.options.Wanted, rights.Provision),
 		options: coordinate.Options{
 			Immediate: c.options.Tuning.ImmediateOnNodes, CrossNamespace: c.options.Tuning.CrossNamespace, Refused: c.refused,
 		},
@@ -116,7 +123,9 @@ type electable struct {
 	env     *cluster.Env
 	lease   lease.Options
 	options coordinate.Options
-	elected *atomic.Pointer[cluster.Env] // the environment of the coordination, set while it works
+	// provisions reports whether the nodes' processes make volumes, and so have intents.
+	provisions bool
+	elected    *atomic.Pointer[cluster.Env] // the environment of the coordination, set while it works
 }
 
 // run contends for the lease until ctx ends. The lease is not that of a central process, which
@@ -170,6 +179,10 @@ func (e electable) term(ctx context.Context) error {
 		group, working := errgroup.WithContext(ctx)
 		group.Go(func() error { return freeAfterFill(working, own.Set) })
 		group.Go(func() error { return coordinator.Run(working) })
+		if e.provisions {
+			unserved := provision.NewUnserved(own, coordinator.Registered)
+			group.Go(func() error { unserved.Run(working); return nil })
+		}
 		return group.Wait()
 	})
 }

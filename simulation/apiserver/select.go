@@ -35,3 +35,6 @@ func (p page) of(items []object) (part []object, next string) {
 
 // Selects reports whether a list or watch has a label or field selector.
 func (r Request) Selects() bool { return r.selector != "" || r.only != "" }
+
+// Selector is the label selector of a list or watch, or "".
+func (r Request) Selector() string { return r.selector }

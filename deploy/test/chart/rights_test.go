@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
@@ -111,7 +112,8 @@ func TestRoles_grantExactlyTheControllersNeeds(t *testing.T) {
 	}
 }
 
-// The coordinator may not create or delete anything but events and its lease.
+// The coordinator may not create or delete anything but events, its lease and, if a policy
+// allows it, ConfigMaps without intents.
 func TestCoordinatorRoles_grantExactlyItsNeeds(t *testing.T) {
 	for name, values := range installations() {
 		all := render(t, values)
@@ -126,6 +128,9 @@ func TestCoordinatorRoles_grantExactlyItsNeeds(t *testing.T) {
 			roles = []rights.Role{rights.Coordinate, rights.Lease, rights.Events}
 			if strings.Contains(values, "crossNamespaceSources: true") {
 				roles = append(roles, rights.CrossNamespace)
+			}
+			if _, given := flags(one[*appsv1.Deployment](t, all).Spec.Template.Spec.Containers[0].Args)["intents-namespace"]; given {
+				roles = append(roles, rights.UnservedIntents)
 			}
 		}
 		for _, right := range rights.Of(rights.Central, roles...) {
@@ -255,6 +260,7 @@ func TestBindings_giveRightsToTheControllersAlone(t *testing.T) {
 		withCoordinator: {
 			"release-holdfast release-holdfast-node", "release-holdfast-coordinator release-holdfast-controller",
 			"release-holdfast-coordinator.storage release-holdfast-controller", "release-holdfast-intents release-holdfast-node",
+			"release-holdfast-intents-coordinator release-holdfast-controller",
 			"release-holdfast.storage release-holdfast-node",
 		},
 		"{backend: ebs}": {

@@ -168,6 +168,22 @@ func TestController_hasNoPrivilege(t *testing.T) {
 	}
 }
 
+// TestCoordinator_listsTheIntentsOfTheNodes: those that no process completes are known to the
+// process alone that coordinates the nodes.
+func TestCoordinator_listsTheIntentsOfTheNodes(t *testing.T) {
+	for _, values := range []string{
+		withCoordinator, "{backend: local, local: {coordinator: {enabled: true}}, intents: {namespace: volumes}}",
+		"{backend: local, local: {coordinator: {enabled: true}}, controllers: {provision: false, capacity: false}}",
+	} {
+		all := render(t, values)
+		node := flags(linuxNode(t, all).Spec.Template.Spec.Containers[0].Args)["intents-namespace"]
+		coordinator := flags(one[*appsv1.Deployment](t, all).Spec.Template.Spec.Containers[0].Args)["intents-namespace"]
+		if coordinator != node || (node == "") != strings.Contains(values, "provision: false") {
+			t.Errorf("%s: the nodes have --intents-namespace=%s, the coordinator %s", values, node, coordinator)
+		}
+	}
+}
+
 // The nodes' processes are not elected next to a Deployment, and without one they are.
 func TestCoordinator_isElectedAmongItsReplicasOnly(t *testing.T) {
 	for values, want := range map[string]string{"{backend: local}": "", withCoordinator: "false"} {

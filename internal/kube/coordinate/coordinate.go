@@ -129,5 +129,8 @@ func (c *Controller) Run(ctx context.Context) error {
 // Nodes returns on how many nodes the driver is registered.
 func (c *Controller) Nodes() int { return len(c.nodes.all()) }
 
+// Registered reports whether the driver is registered on a node.
+func (c *Controller) Registered(node string) bool { return c.nodes.registered(node) }
+
 // hit passes a failpoint.
 func (c *Controller) hit(name string) error { return c.env.Failpoints.Hit("coordinate/" + name) }

@@ -131,6 +131,12 @@ func (n *nodes) get(name string) (node, bool) {
 	return found, ok
 }
 
+// registered reports whether the node's CSINode names the driver.
+func (n *nodes) registered(name string) bool {
+	csiNode, found := n.csiNodes.Get(name)
+	return found && slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == n.driver })
+}
+
 // exists reports whether the cache has a Node object.
 func (n *nodes) exists(name string) bool {
 	_, found := n.objects.Get(name)

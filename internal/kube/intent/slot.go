@@ -110,7 +110,7 @@ func (o Options) slotOf(object *corev1.ConfigMap) (found *slot, ok bool) {
 }
 
 // owns reports whether all intents of a slot are this process's to complete.
-func (o Options) owns(s *slot) bool { return o.Node == "" || s.node == o.Node }
+func (o Options) owns(s *slot) bool { return !o.Observer && (o.Node == "" || s.node == o.Node) }
 
 // logs reports whether the slot is a part of this process's own log.
 func (o Options) logs(s *slot) bool { return s.node == o.Node && !s.shard }

@@ -98,6 +98,8 @@ type Options struct {
 	ConfigMaps ConfigMaps
 	Driver     string
 	Node       string // "" for the one store of a central controller
+	// Observer is a process that completes no intents. It calls Unserved and RemoveLeft only.
+	Observer bool
 	// Changed is called with the key of an intent that another process added or
 	// removed, once the Store has read the object again. It must not block, and may
 	// be nil.

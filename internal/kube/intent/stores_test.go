@@ -166,6 +166,27 @@ func TestUnserved_areThoseThatNoProcessCompletes(t *testing.T) {
 	}
 }
 
+// TestUnserved_toAnObserver: a process that completes no intents sees those of all stores. A
+// node that is served may lack the right to take over its intents of a central process.
+func TestUnserved_toAnObserver(t *testing.T) {
+	api := newServer()
+	put(t, open(t, api, of("lost")), "a", "1")
+	put(t, open(t, api, of("alive")), "b", "2")
+	central := open(t, api)
+	put(t, central, "c", "of no node")
+	put(t, central, "d", "alive")
+	observer := New(Options{ConfigMaps: api, Driver: "d.example", Observer: true}, Kind[note]{NodeOf: func(n note) string { return n.Text }})
+	got, err := observer.Unserved(t.Context(), func(node string) (bool, error) { return node == "alive", nil })
+	if keys := keysUnserved(got); err != nil || !slices.Equal(keys, []string{"a", "c", "d"}) {
+		t.Errorf("unserved: %v, %v", keys, err)
+	}
+	for _, found := range got {
+		if found.Due != (found.Key == "d") {
+			t.Errorf("%+v", found)
+		}
+	}
+}
+
 // TestUnserved_notWhatThisProcessHasFinished: the removal of a finished intent waits for
 // a write that is due anyway.
 func TestUnserved_notWhatThisProcessHasFinished(t *testing.T) {

@@ -16,31 +16,29 @@ import (
 type Unserved[T any] struct {
 	ConfigMap, Key string
 	Node           string // the node that completes it when it is served; "" for none
-	Intent         T      // the zero value with Err
-	Err            error  // why it cannot be read; its volume may exist
+	// Due reports that its node is served, and completes it unless it lacks the right to take it
+	// over from a central process.
+	Due    bool
+	Intent T     // the zero value with Err
+	Err    error // why it cannot be read; its volume may exist
 }
 
-// Unserved lists the intents that no process completes, as far as the process of a
-// node can see: those for nodes that are not served, and those of a central process
-// that are for no node or cannot be read. They wait for the return of their node, for a
-// central process, which takes over all, or for an administrator.
+// Unserved lists the intents that no process completes, as far as an observer or the
+// process of a node can see: those for nodes that are not served, and those of a central
+// process that are for no node or cannot be read. They wait for the return of their node, for
+// a central process, which takes over all, or for an administrator. To an observer, those of a
+// central process for a node that is served are Due.
 func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool, error)) ([]Unserved[T], error) {
 	stores, err := s.others(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := newView()
-	for _, objects := range stores {
-		for _, object := range objects {
-			one, _ := s.options.slotOf(object)
-			all.put(one, object)
-		}
-	}
+	all := s.viewOf(stores)
 	var waiting []Unserved[T]
 	answers := map[string]bool{"": false}
 	for _, name := range slices.Sorted(maps.Keys(all.slots)) {
 		for _, found := range s.intentsOf(all, all.slots[name]) {
-			if found.Node == s.options.Node { // in an object of a central process
+			if !s.options.Observer && found.Node == s.options.Node { // in an object of a central process
 				if !s.Stored(found.Key) { // else it is taken over, or its removal is due
 					waiting = append(waiting, found)
 				}
@@ -50,12 +48,25 @@ func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool,
 			if err != nil {
 				return nil, err
 			}
-			if !ok {
+			found.Due = ok
+			if !ok || s.options.Observer && all.slots[name].node == "" {
 				waiting = append(waiting, found)
 			}
 		}
 	}
 	return waiting, nil
+}
+
+// viewOf is the view of the objects of several stores.
+func (s *Store[T]) viewOf(stores map[string][]*corev1.ConfigMap) *view {
+	all := newView()
+	for _, objects := range stores {
+		for _, object := range objects {
+			one, _ := s.options.slotOf(object)
+			all.put(one, object)
+		}
+	}
+	return all
 }
 
 // askOnce asks whether a node is served, unless the answer is known.

@@ -133,7 +133,7 @@ func (c *Controller) begin(
 	}
 	if !c.env.Scope.Central() && selectedNode(pvc) == "" {
 		if begun, err := c.intents.Foreign(ctx, string(pvc.UID)); begun || err != nil {
-			// The volume may exist elsewhere; watchUnserved reports an intent that waits.
+			// The volume may exist elsewhere; Unserved reports an intent that waits.
 			return recheckPeriod, err
 		}
 		// The claim is not read live, since every node would. The write that selects this

@@ -211,7 +211,7 @@ func TestDeployment_aMarkedIntentOfSeveralPlacesWaitsForACentralProcess(t *testi
 					for _, node := range []string{"n1", "n2"} {
 						c, stop := w.run(shared(node, immediateOnNode(node)))
 						w.Eventually(func() error {
-							if n := c.unserved.Load(); n != 1 {
+							if n := c.unserved.count.Load(); n != 1 {
 								return fmt.Errorf("node %s counts %d unserved intents", node, n)
 							}
 							return nil

@@ -15,15 +15,16 @@ type metrics struct {
 	deleteTime                   *prometheus.HistogramVec
 }
 
-func newMetrics(registerer prometheus.Registerer, intents, quarantined, unserved func() int) *metrics {
+func gauge(name, help string, value func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "holdfast_" + name, Help: help}, func() float64 { return float64(value()) })
+}
+
+func newMetrics(registerer prometheus.Registerer, intents, quarantined func() int) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "controller_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "controller_" + name, Help: help, Buckets: prometheus.DefBuckets}, labels)
-	}
-	gauge := func(name, help string, value func() int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "holdfast_" + name, Help: help}, func() float64 { return float64(value()) })
 	}
 	m := &metrics{
 		provisioned:     counter("persistentvolumeclaim_provision_total", "Volumes provisioned.", "class", "source"),
@@ -36,8 +37,7 @@ func newMetrics(registerer prometheus.Registerer, intents, quarantined, unserved
 	if registerer != nil {
 		registerer.MustRegister(m.provisioned, m.provisionFailed, m.provisionTime, m.deleted, m.deleteFailed, m.deleteTime,
 			gauge("provision_intents", "Volumes that are being made.", intents),
-			gauge("provision_suspect_volumes", "Volumes of which it is unknown whether they exist.", quarantined),
-			gauge("provision_unserved_intents", "Volumes that were being made by a process that is gone, and that no process completes.", unserved))
+			gauge("provision_suspect_volumes", "Volumes of which it is unknown whether they exist.", quarantined))
 	}
 	return m
 }

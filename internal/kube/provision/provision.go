@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -76,9 +75,6 @@ type Options struct {
 	// ImmediateOnNodes lets nodes serve claims with immediate binding, in a node's scope.
 	// With cluster.Scope.Labelled an elected process selects the node of such a claim.
 	ImmediateOnNodes bool
-	// With cluster.Scope.Labelled, Elected reports whether this process is elected for the
-	// work that concerns the whole cluster; nil if no process of a node is.
-	Elected func() bool
 	// Topology may be nil for a driver without VOLUME_ACCESSIBILITY_CONSTRAINTS
 	// and in a node's scope.
 	Topology Topology
@@ -134,7 +130,7 @@ type Controller struct {
 
 	intents  *intent.Store[volumeIntent]
 	packer   claim.TopologyPacker
-	unserved atomic.Int64 // intents that no process completes, as a node sees it
+	unserved *Unserved // nil for a central process, and with Scope.Labelled
 	progress *progress
 
 	claimQueue, volumeQueue, sourceQueue *work.Queue
@@ -189,7 +185,10 @@ func New(env *cluster.Env, o Options) *Controller {
 		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Intents), Driver: env.Driver, Node: env.Scope.Node,
 		FlushAfter: o.ForgetAfter, Logger: c.log, Changed: c.claimQueue.Add,
 	}, intent.Kind[volumeIntent]{NodeOf: c.nodeOf, Merge: merge, Split: split, Join: join})
-	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.quarantined, func() int { return int(c.unserved.Load()) })
+	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.quarantined)
+	if !env.Scope.Central() && !env.Scope.Labelled {
+		c.unserved = c.unservedOfNode()
+	}
 	c.listen()
 	return c
 }
@@ -225,7 +224,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	queues.Go(func() error { return c.claimQueue.Run(ctx, c.syncClaim) })
 	queues.Go(func() error { return c.volumeQueue.Run(ctx, c.syncVolume) })
 	queues.Go(func() error { return c.sourceQueue.Run(ctx, c.syncSource) })
-	queues.Go(func() error { c.watchUnserved(ctx); return nil })
+	if c.unserved != nil {
+		queues.Go(func() error { c.unserved.Run(ctx); return nil })
+	}
 	err := queues.Wait()
 	if c.unlabelled != nil {
 		c.unlabelled.Close()

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
@@ -23,7 +22,7 @@ func TestUnserved_countsIntentsThatCannotBeRead(t *testing.T) {
 	w.Add(damagedIntents("lost"), damagedIntents("n2"))
 	c, _ := w.onItsOwn("n1")
 	w.Eventually(func() error {
-		if n := c.unserved.Load(); n != 2 {
+		if n := c.unserved.count.Load(); n != 2 {
 			return fmt.Errorf("%d unserved intents, want the two of the lost node", n)
 		}
 		return nil
@@ -39,7 +38,7 @@ func TestUnserved_theClaimSaysWhatToDo(t *testing.T) {
 	for _, node := range []string{"n1", "n2"} {
 		c, _ := w.onItsOwn(node)
 		w.Eventually(func() error {
-			if n := c.unserved.Load(); n != 1 {
+			if n := c.unserved.count.Load(); n != 1 {
 				return fmt.Errorf("node %s counts %d unserved intents", node, n)
 			}
 			return nil
@@ -81,10 +80,11 @@ func TestUnserved_countsAnIntentOfOnlyOneNodeAfterAnHour(t *testing.T) {
 			}, func() { w.Add(newClaim("a")) })
 			controller, _ := w.run(w.withInstance("n1", onNodes("n1")))
 			count := func() int64 {
-				if err := controller.countUnserved(t.Context()); err != nil {
+				served := func(node string) (bool, error) { return controller.nodeServed(t.Context(), node) }
+				if err := controller.unserved.report(t.Context(), served); err != nil {
 					t.Fatal(err)
 				}
-				return controller.unserved.Load()
+				return controller.unserved.count.Load()
 			}
 			if n := count(); n != c.soon {
 				t.Errorf("%d unserved intents at once, want %d", n, c.soon)
@@ -94,46 +94,6 @@ func TestUnserved_countsAnIntentOfOnlyOneNodeAfterAnHour(t *testing.T) {
 			})
 			if n := count(); n != 1 {
 				t.Errorf("%d unserved intents after an hour", n)
-			}
-		})
-	}
-}
-
-// TestUnserved_theElectedProcessLists: a list by each of many nodes would be of the intents
-// of all of them.
-func TestUnserved_theElectedProcessLists(t *testing.T) {
-	yes, no := func() bool { return true }, func() bool { return false }
-	for name, row := range map[string]struct {
-		labelled bool
-		elected  func() bool
-		want     bool
-	}{
-		"elected":                      {true, yes, true},
-		"not elected":                  {true, no, false},
-		"none of the nodes is elected": {true, nil, true},
-		"each node watches all":        {false, no, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := nodesWorld(t, newClass(waitForConsumer), "n1")
-			w.Add(damagedIntents("lost"), newClaim("a", onNode("n1"), func(pvc *corev1.PersistentVolumeClaim) {
-				pvc.Labels = map[string]string{claim.NodeLabel: "n1"}
-			}))
-			on := onNodes("n1")
-			if row.labelled {
-				on = labelledOnNode("n1")
-			}
-			c, _ := w.run(w.withInstance("n1", on), func(_ *cluster.Env, o *Options) { o.Elected = row.elected })
-			w.saved("pvc-uid-a")
-			if lists := c.listsUnserved(); lists != row.want {
-				t.Errorf("lists the intents of all nodes: %t", lists)
-			}
-			if row.want {
-				w.Eventually(func() error {
-					if n := c.unserved.Load(); n != 2 {
-						return fmt.Errorf("%d unserved intents", n)
-					}
-					return nil
-				})
 			}
 		})
 	}

@@ -30,6 +30,9 @@ const (
 	// Coordinate is the work of the process that is elected among those of the nodes
 	// (--node-objects-only).
 	Coordinate Role = "coordinate"
+	// UnservedIntents is for the intents of nodes that are gone, which the process reports that
+	// coordinates the nodes.
+	UnservedIntents Role = "unserved-intents"
 	// CrossNamespace is for claims whose source is in another namespace.
 	CrossNamespace Role = "cross-namespace"
 )
@@ -38,7 +41,7 @@ const (
 func Roles() []Role {
 	return []Role{
 		Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health,
-		Capacity, Lease, Intent, CrossNamespace, Events, Coordinate,
+		Capacity, Lease, Intent, CrossNamespace, Events, Coordinate, UnservedIntents,
 	}
 }
 

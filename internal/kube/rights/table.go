@@ -146,5 +146,7 @@ func own() []need {
 		{role: Lease, in: Own, group: "coordination.k8s.io", what: "leases", verbs: "get create update"},
 		{role: CrossNamespace, group: gatewayGroup, what: "referencegrants", verbs: cached},
 		{role: Intent, in: Intents, what: "configmaps", verbs: "get list create update delete"},
+		// ConfigMaps without intents are deleted.
+		{role: UnservedIntents, in: Intents, what: "configmaps", verbs: "list update delete"},
 	}
 }

@@ -194,6 +194,11 @@ spec:
   message: the driver of a node may write the intents of its own node alone
   reason: Forbidden
 {{- end -}}
+{{- define "holdfast.coordinatorIntents" -}}
+- expression: variables.both.all(c, (!has(c.data) || c.data.size() == 0) && c.metadata.name.startsWith("{{ .intents }}"))
+  message: the coordinator of the nodes changes and removes ConfigMaps without intents alone
+  reason: Forbidden
+{{- end -}}
 {{- /* What the process writes that coordinates all nodes: labels of any node, selections that are missing or stale, finalizers of sources that are being deleted. */ -}}
 {{- define "holdfast.plainUpdate" -}}
 request.operation == "UPDATE" && (!has(request.subResource) || request.subResource == "") && object.spec == oldObject.spec
