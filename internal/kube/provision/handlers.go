@@ -193,7 +193,7 @@ func (c *Controller) snapshotChanged(_, now *snapshotv1.VolumeSnapshot) {
 // made reports whether a PersistentVolume is one of this driver's: made by it, or
 // written by hand for a volume of its own.
 func (c *Controller) made(pv *corev1.PersistentVolume) bool {
-	if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != c.env.Driver {
+	if !c.ofDriver(pv) {
 		return false
 	}
 	by, known := pv.Annotations[claim.ProvisionedByAnnotation]

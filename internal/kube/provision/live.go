@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -101,20 +100,11 @@ func (c *Controller) unwatchedTwin(ctx context.Context, pv *corev1.PersistentVol
 		})
 		return twin, err
 	}
-	volumes, _, err := c.unlabelled.Get(ctx, struct{}{})
-	return lifecycle.FindTwin(slices.Values(volumes), pv, c.elsewhereVolume), err
+	volumes, err := c.unlabelled.Read(ctx)
+	return lifecycle.FindTwin(volumes, pv, c.elsewhereVolume), err
 }
 
-// listUnlabelled lists the PersistentVolumes of the driver without claim.NodeLabel. Those
-// of other drivers, which lack it, may be many: it keeps none of them.
-func (c *Controller) listUnlabelled(ctx context.Context, _ []struct{}) (map[struct{}][]*corev1.PersistentVolume, error) {
-	var own []*corev1.PersistentVolume
-	err := c.volumes.Read(ctx, "!"+claim.NodeLabel, func(all iter.Seq[*corev1.PersistentVolume]) {
-		for pv := range all {
-			if pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.env.Driver {
-				own = append(own, pv.DeepCopy()) // not the whole page
-			}
-		}
-	})
-	return map[struct{}][]*corev1.PersistentVolume{{}: own}, err
+// ofDriver reports whether a PersistentVolume is the driver's.
+func (c *Controller) ofDriver(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.env.Driver
 }

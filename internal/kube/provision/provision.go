@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
@@ -121,9 +120,9 @@ type Controller struct {
 	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots, and with Scope.Labelled
 	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes, and with Scope.Labelled
 	grants      *cluster.Grants                             // nil without Options.CrossNamespace
-	// unlabelled lists the PersistentVolumes of the driver without claim.NodeLabel, once for
-	// all deletions that begin before the request does; nil without Scope.Labelled.
-	unlabelled *concurrency.Batcher[struct{}, []*corev1.PersistentVolume]
+	// unlabelled reads the PersistentVolumes of the driver without claim.NodeLabel; nil
+	// without Scope.Labelled.
+	unlabelled *cluster.Shared[*corev1.PersistentVolume]
 	// contents say which node has a snapshot; nil without Options.Snapshots and for
 	// a central process.
 	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]
@@ -163,7 +162,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	c.volumes.Use(cluster.VolumeByHandle())
 	if env.Scope.Labelled {
-		c.unlabelled = concurrency.NewBatcher(c.listUnlabelled, concurrency.BatchOptions{})
+		c.unlabelled = c.volumes.Shared("!"+claim.NodeLabel, c.ofDriver)
 	}
 	if o.Attachments {
 		c.attachments = env.Set.Attachments()
@@ -228,9 +227,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		queues.Go(func() error { c.unserved.Run(ctx); return nil })
 	}
 	err := queues.Wait()
-	if c.unlabelled != nil {
-		c.unlabelled.Close()
-	}
+	c.unlabelled.Close()
 	abandon() // the queues may have ended before the function of AfterFunc began
 	stopWriting(nil)
 	if last := writer.Wait(); err == nil {

@@ -33,6 +33,9 @@ type Controller[T cluster.Object] struct {
 	owner     *Owner
 	queue     *work.Queue
 	recording reservations
+	// unlabelled reads the driver's contents without claim.ManagedByLabel; nil without
+	// Scope.Labelled.
+	unlabelled *cluster.Shared[T]
 }
 
 // New returns a controller. Nothing is written or called before Run.
@@ -46,6 +49,9 @@ func New[T cluster.Object](
 		Traits: t, kind: kind, env: env, options: o, owner: NewOwner(env),
 		writer: &Writer[T]{Kind: t.Kind, Keys: t.Keys, API: api, Store: store, Recorder: env.Recorder},
 	}
+	if env.Scope.Labelled {
+		c.unlabelled = store.Shared("!"+claim.ManagedByLabel, func(object T) bool { return kind.View(object).Driver == env.Driver })
+	}
 	c.queue = env.Queue(t.Queue, cluster.FlowOf(store, c.flow))
 	store.Use(byHandle(kind))
 	store.OnChange(func(old, changed T) { c.changed(old, changed) })
@@ -58,6 +64,7 @@ func (c *Controller[T]) Run(ctx context.Context) error {
 	if err := c.env.WaitServed(ctx, c.Group.Group, c.Group.Version, c.Resources...); err != nil {
 		return nil //nolint:nilerr // ctx has ended
 	}
+	defer c.unlabelled.Close()
 	return c.queue.Run(ctx, c.sync)
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
@@ -46,21 +45,23 @@ func (c *Controller[T]) sharing(v View) []T {
 // deleted, and errBehind while the cache is older than the content: then it may lack
 // a content that was made before this one was deleted. With Scope.Labelled it also lacks
 // one that no process has labelled yet, such as an administrator's.
-func (c *Controller[T]) checkTwin(ctx context.Context, object T) (err error) {
+func (c *Controller[T]) checkTwin(ctx context.Context, object T) error {
 	if !c.writer.Store.Reached(object) {
 		return errBehind
 	}
 	v := c.kind.View(object)
 	twin := lifecycle.FindSnapshotTwin(c.contentsOf(v), c.shared(v))
-	if twin == "" && c.env.Scope.Labelled {
-		err = c.writer.Store.Read(ctx, "!"+claim.ManagedByLabel, func(all iter.Seq[T]) {
-			twin = lifecycle.FindSnapshotTwin(c.sharedOf(all), c.shared(v))
-		})
+	if twin == "" && c.unlabelled != nil {
+		unlabelled, err := c.unlabelled.Read(ctx)
+		if err != nil {
+			return err
+		}
+		twin = lifecycle.FindSnapshotTwin(c.sharedOf(unlabelled), c.shared(v))
 	}
 	if twin != "" {
 		return fmt.Errorf("%s %q names the same %s", c.Kind, twin, c.Noun)
 	}
-	return err
+	return nil
 }
 
 // contentsOf iterates over the contents of the cache that are about a content's snapshot.

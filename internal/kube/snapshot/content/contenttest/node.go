@@ -1,6 +1,9 @@
 package contenttest
 
 import (
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +12,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
@@ -95,14 +99,66 @@ func (s *Suite[T]) nodeDeletesASharedID(t *testing.T) {
 func (s *Suite[T]) nodeKeepsForAnUnlabelledContent(t *testing.T) {
 	driver := csidriver.New(Driver)
 	of := s.Add(driver, "old")
-	f := s.StartAfter(t, func(f *Fixture[T]) {
-		f.Env.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"node": "n1"}, Labelled: true}
-		f.Env.Set.OnlyNode("n1")
-	}, driver, s.Static("a", of, s.Labelled("n1")), s.Static("b", of, s.Retain))
+	f := s.StartAfter(t, onlyNode[T], driver, s.Static("a", of, s.Labelled("n1")), s.Static("b", of, s.Retain))
 	f.Done("a")
 	f.DeleteByUser("a")
 	f.sharedBy()
 	f.deletedNever()
+}
+
+// onlyNode gives the controller the objects of node n1 only.
+func onlyNode[T cluster.Object](f *Fixture[T]) {
+	f.Env.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"node": "n1"}, Labelled: true}
+	f.Env.Set.OnlyNode("n1")
+}
+
+// nodeSharesTheList: the list has the contents of all other drivers, and each deletion must
+// read it after it was decided.
+func (s *Suite[T]) nodeSharesTheList(t *testing.T) {
+	const deletions = 20
+	driver := csidriver.New(Driver)
+	of := func(i int, more ...func(T)) T {
+		name := fmt.Sprint("a", i)
+		return s.Make(name, append(more, s.Recorded(s.Add(driver, name), true), s.Labelled("n1"))...)
+	}
+	var objects []runtime.Object
+	for i := range deletions {
+		objects = append(objects, of(i))
+	}
+	var counting atomic.Bool
+	var read, lists atomic.Int64
+	all := make(chan struct{})
+	release := sync.OnceFunc(func() { close(all) })
+	t.Cleanup(release)
+	f := s.StartAfter(t, func(f *Fixture[T]) {
+		onlyNode(f)
+		f.Env.Workers = 2 * deletions
+		f.React("get", s.Traits.Resources[0], func(apiserver.Request) error { read.Add(1); return nil })
+		f.React("list", s.Traits.Resources[0], func(q apiserver.Request) error {
+			if counting.Load() && q.Process != "" {
+				lists.Add(1)
+				<-all
+			}
+			return nil
+		})
+	}, driver, objects...)
+	counting.Store(true)
+	for i := range deletions {
+		f.Put(of(i, s.Deleted, s.UserGone))
+	}
+	f.Eventually(func() error {
+		if begun := read.Load(); begun < deletions {
+			return fmt.Errorf("%d deletions have begun", begun)
+		}
+		return nil
+	})
+	release()
+	for i := range deletions {
+		f.Vanishes(fmt.Sprint("a", i))
+	}
+	if n := lists.Load(); n == 0 || n > deletions/2 {
+		t.Errorf("%d deletions at once listed the contents %d times", deletions, n)
+	}
 }
 
 func (s *Suite[T]) nodeReleasesAnOrphan(t *testing.T) {

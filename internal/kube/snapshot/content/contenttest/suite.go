@@ -172,6 +172,7 @@ func (s *Suite[T]) nodes() []test {
 		{"a node deletes an unlabelled snapshot of its driver", s.nodeDeletesUnlabelled},
 		{"a node deletes a snapshot whose ID another node has", s.nodeDeletesASharedID},
 		{"a node keeps a snapshot for a content without a label", s.nodeKeepsForAnUnlabelledContent},
+		{"many deletions on a node share the list of contents without a label", s.nodeSharesTheList},
 		{"a node removes the finalizer of an orphan", s.nodeReleasesAnOrphan},
 	}
 }
