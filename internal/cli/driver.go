@@ -137,6 +137,7 @@ func (f driverFlags) run(command *cobra.Command, mode []string, upstream *upstre
 		return &UsageError{Err: err}
 	}
 	limitHeap()
+	f.rest = func() { releaseMemory(f.logger) }
 	process, err := newDriver(command.Context(), f.driverConfig)
 	if err != nil {
 		return err

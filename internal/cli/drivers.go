@@ -62,6 +62,7 @@ type driverConfig struct {
 	logger               *slog.Logger
 	registry             *prometheus.Registry // of the metrics; a new one when nil
 	points               *failpoint.Set
+	rest                 func() // releases memory of the process, if set
 }
 
 // driverProcess is a driver whose backend is open and recovered, and which
@@ -130,7 +131,7 @@ func (d *driverProcess) build(ctx context.Context) error {
 	o := csiserver.Options{
 		Mode: d.config.mode, Name: d.config.name, Version: d.config.version, Endpoint: d.config.endpoint,
 		Traits: guarded.Traits(), Features: guarded.Features(), Guard: guarded, NodeID: d.config.nodeID,
-		Logger: d.config.logger, Registerer: d.registry,
+		Logger: d.config.logger, Registerer: d.registry, Rest: d.config.rest,
 	}
 	var err error
 	if d.config.mode != csiserver.Controller {

@@ -78,6 +78,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Tracing makes spans of the calls; nil for none.
 	Tracing trace.TracerProvider
+	// Rest, if set, is called to release memory, ten seconds after the start and after
+	// the last call but for those that a CO repeats all the time.
+	Rest func()
 }
 
 // Server is a driver that can serve its socket once.
@@ -112,6 +115,9 @@ func New(o Options) (*Server, error) {
 	}
 	log := o.Logger.With("component", "driver")
 	chain := &interceptor{log: log, metrics: measured, node: o.NodeID}
+	if o.Rest != nil {
+		chain.rest = time.AfterFunc(restAfter, o.Rest)
+	}
 	s := &Server{
 		log: log, endpoint: endpoint, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}), options: o, chain: chain,
 		identity: &identity{options: o}, drainTime: defaultDrainTime, cancelTime: defaultCancelTime,

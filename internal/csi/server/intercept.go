@@ -25,8 +25,12 @@ import (
 type interceptor struct {
 	log     *slog.Logger
 	metrics *metrics
-	node    string // ID of this machine for the calls that name none
+	node    string      // ID of this machine for the calls that name none
+	rest    *time.Timer // of Options.Rest, if that is set
 }
+
+// restAfter is the time without work after which Options.Rest is called.
+const restAfter = 10 * time.Second
 
 func (i *interceptor) unary(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error,
@@ -35,9 +39,13 @@ func (i *interceptor) unary(
 	if !ok {
 		return nil, status.Errorf(codes.Internal, "%s: a request that is not a protobuf message", info.FullMethod)
 	}
-	ended := i.metrics.begin(path.Base(info.FullMethod))
+	name := path.Base(info.FullMethod)
+	ended := i.metrics.begin(name)
 	start := time.Now()
 	defer func() {
+		if i.rest != nil && !isPolled(name) && name != "GetCapacity" {
+			i.rest.Reset(restAfter)
+		}
 		ended(status.Code(err), time.Since(start))
 		i.record(ctx, message, info.FullMethod, time.Since(start), err)
 	}()
@@ -99,10 +107,7 @@ func (i *interceptor) record(
 func levelOf(method string, code codes.Code) slog.Level {
 	switch code {
 	case codes.OK:
-		switch method {
-		case "Probe", "GetPluginInfo", "GetPluginCapabilities", "ControllerGetCapabilities",
-			"GroupControllerGetCapabilities", "NodeGetCapabilities", "NodeGetVolumeStats",
-			"NodeGetVolumeHealth", "NodeGetStorageHealth":
+		if isPolled(method) {
 			return slog.LevelDebug
 		}
 		return slog.LevelInfo
@@ -110,6 +115,17 @@ func levelOf(method string, code codes.Code) slog.Level {
 		return slog.LevelError
 	}
 	return slog.LevelWarn
+}
+
+// isPolled reports whether a CO repeats a call all the time.
+func isPolled(method string) bool {
+	switch method {
+	case "Probe", "GetPluginInfo", "GetPluginCapabilities", "ControllerGetCapabilities",
+		"GroupControllerGetCapabilities", "NodeGetCapabilities", "NodeGetVolumeStats",
+		"NodeGetVolumeHealth", "NodeGetStorageHealth":
+		return true
+	}
+	return false
 }
 
 // subject names the object of a call: the volume, or else the snapshot or group, by ID
