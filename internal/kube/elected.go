@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -132,25 +133,80 @@ type electable struct {
 // may attach the volumes of the same driver. The loss of the lease ends the coordination
 // only: the process may also have a node's driver.
 func (e electable) run(ctx context.Context) error {
-	e.lease.Name = cmp.Or(e.lease.Name, lease.NodesName(e.env.Driver))
+	e.lease.Name, e.lease.Again = cmp.Or(e.lease.Name, lease.NodesName(e.env.Driver)), true
+	var kept caches
+	defer kept.leave(0)
 	for {
-		err := e.term(ctx)
+		err := e.term(ctx, &kept)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the error is a consequence
 		}
 		if !errors.Is(err, lease.ErrLost) {
 			return err
 		}
-		e.env.Logger.WarnContext(ctx, "another process coordinates the nodes from now on", "error", err)
+		e.env.Logger.WarnContext(ctx, "this process does not coordinate the nodes any more, and contends again", "error", err)
+		kept.leave(keepCaches)
 		if !work.Sleep(ctx, lease.DefaultRetryPeriod) {
 			return nil
 		}
 	}
 }
 
-// term waits for the lease and coordinates until it is lost. The caches of the objects of
-// all nodes exist only meanwhile: a standby has none.
-func (e electable) term(ctx context.Context) error {
+// keepCaches is how long a process keeps the caches of the objects of all nodes after it has
+// lost the lease. To fill them, the API server sends every object.
+const keepCaches = time.Minute
+
+// caches are those of the objects of all nodes, which a standby lacks. After the loss of the
+// lease they are kept for a while, and used again if no other process held the lease
+// meanwhile: they are then as valid as without the loss.
+type caches struct {
+	mu     sync.Mutex
+	set    *cluster.Set // nil for none
+	tenure lease.Tenure
+	stop   context.CancelFunc
+	used   bool
+}
+
+// take returns the caches of a tenure, which fresh makes unless they are kept. start is to be
+// called once their readers have registered; they follow the cluster until ctx ends.
+func (c *caches) take(ctx context.Context, tenure lease.Tenure, fresh func() *cluster.Set) (set *cluster.Set, start func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = true
+	if c.set != nil && c.tenure == tenure {
+		return c.set, func() {}
+	}
+	c.end()
+	following, stop := context.WithCancel(ctx)
+	c.set, c.tenure, c.stop = fresh(), tenure, stop
+	set = c.set
+	return set, func() { set.Start(following) }
+}
+
+// leave ends the caches after a while, unless they are taken again.
+func (c *caches) leave(after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = false
+	time.AfterFunc(after, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.used {
+			c.end()
+		}
+	})
+}
+
+// end stops the caches. The caller holds the lock.
+func (c *caches) end() {
+	if c.stop != nil {
+		c.stop()
+	}
+	c.set, c.stop = nil, nil
+}
+
+// term waits for the lease and coordinates until it is lost.
+func (e electable) term(ctx context.Context, kept *caches) error {
 	env := e.env
 	registered := &registrations{Registerer: env.Registerer}
 	defer registered.end()
@@ -166,12 +222,19 @@ func (e electable) term(ctx context.Context) error {
 		}
 		return 0
 	}
+	var tenure lease.Tenure
+	e.lease.Acquired = func(acquired lease.Tenure) { tenure = acquired }
+	process := ctx
 	return lease.Run(ctx, own, e.lease, func(ctx context.Context) error {
-		own.Set = cluster.NewSet(env.Clients, env.Driver, env.Namespace, env.Logger)
+		set, start := kept.take(process, tenure, func() *cluster.Set {
+			return cluster.NewSet(env.Clients, env.Driver, env.Namespace, env.Logger)
+		})
+		own.Set = set
+		defer set.Forget()
 		coordinator := coordinate.New(own, e.options)
 		running.Store(coordinator)
-		own.Set.Start(ctx)
-		if err := own.Set.Wait(ctx); err != nil {
+		start()
+		if err := set.Notify(ctx); err != nil {
 			return unless(ctx, err)
 		}
 		e.elected.Store(own)

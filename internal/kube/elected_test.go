@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,6 +191,73 @@ func TestNodeObjects_theLossOfTheLeaseKeepsTheNode(t *testing.T) {
 	})
 	c.Add(newClaim("a"))
 	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+}
+
+// TestNodeObjects_cachesOutliveTheLossOfTheLease: a process that loses the lease for a moment
+// changes nothing meanwhile, and does not list the cluster again unless another one has
+// coordinated the nodes.
+func TestNodeObjects_cachesOutliveTheLossOfTheLease(t *testing.T) {
+	for name, row := range map[string]struct {
+		another bool
+		lists   int
+	}{
+		"for a moment":           {false, 1},
+		"another process had it": {true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := apiserver.New(t, nodeLocal(), append(machines("n1"), newClass())...)
+			var cut atomic.Bool
+			var lists, patches atomic.Int64
+			c.React("update", "leases", func(q apiserver.Request) error {
+				if cut.Load() && q.Process != "" {
+					return errTest
+				}
+				return nil
+			})
+			c.React("watch", "persistentvolumeclaims", func(q apiserver.Request) error { // each begins with the objects
+				if q.Process != "" && !q.Selects() {
+					lists.Add(1)
+				}
+				return nil
+			})
+			c.React("patch", "persistentvolumeclaims", func(apiserver.Request) error { patches.Add(1); return nil })
+			p := startNode(t, c, "n1", func(o *Options) {
+				o.Lease.Duration, o.Lease.RenewDeadline = 2*time.Second, time.Second
+			})
+			c.Add(newClaim("a"))
+			eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+			cut.Store(true)
+			eventually(t, func() error {
+				if p.elected.Load() != nil {
+					return fmt.Errorf("the process coordinates without the lease")
+				}
+				return nil
+			})
+			before := patches.Load()
+			c.Add(newClaim("b"))
+			c.Never(100*time.Millisecond, func() error {
+				if now := patches.Load(); now != before {
+					return fmt.Errorf("a process that is not elected changes claims")
+				}
+				return nil
+			})
+			if row.another {
+				held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(t.Context(), lease.NodesName(driverName), metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				other, short := "other", int32(1)
+				held.Spec.HolderIdentity, held.Spec.LeaseDurationSeconds = &other, &short
+				*held.Spec.LeaseTransitions++
+				c.Put(held)
+			}
+			cut.Store(false)
+			eventually(t, func() error { _, err := volumeOf(c, "b"); return err })
+			if n := lists.Load(); n != int64(row.lists) {
+				t.Errorf("the process watched the claims of all nodes anew %d times, want %d", n, row.lists)
+			}
+		})
+	}
 }
 
 // TestNodeObjects_theElectedProcessIsStuck: the queues of the elected process count for the

@@ -51,6 +51,7 @@ type Set struct {
 type store interface {
 	start(ctx context.Context, suppressed bool)
 	notify()
+	forget()
 	HasSynced() bool
 }
 
@@ -336,6 +337,17 @@ func (s *Set) Notify(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	return s.Wait(ctx)
+}
+
+// Forget removes all handlers and suppresses those that are registered afterwards, until
+// Notify: for controllers that end while the caches stay.
+func (s *Set) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.suppressed = true
+	for _, kind := range s.stores {
+		kind.forget()
+	}
 }
 
 func (s *Set) served(ctx context.Context, version schema.GroupVersion) (map[string]bool, error) {

@@ -289,6 +289,21 @@ func (s *Store[T]) notify() {
 	s.registration = registration
 }
 
+// forget removes the handlers; the store keeps following its objects. Handlers that are
+// registered afterwards are called from notify on.
+func (s *Store[T]) forget() {
+	s.mu.Lock()
+	registration := s.registration
+	s.registration, s.handlers = nil, nil
+	s.mu.Unlock()
+	if registration == nil {
+		return
+	}
+	if err := s.informer.RemoveEventHandler(registration); err != nil {
+		panic(fmt.Sprintf("handler of %s: %v", s.kind, err))
+	}
+}
+
 func (s *Store[T]) handler() cache.ResourceEventHandler {
 	handlers := s.handlers
 	var none T

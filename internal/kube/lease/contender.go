@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 )
@@ -46,6 +47,8 @@ type contender struct {
 	wrote bool
 	// working is set once the lease was acquired: from then on it is only renewed.
 	working bool
+	// exact is set if a write failed: what is known of the Lease may be old.
+	exact bool
 	// failures counts the attempts to acquire it since the API server last answered.
 	failures int
 }
@@ -143,7 +146,7 @@ func (c *contender) attempt(ctx context.Context) (sent time.Time, err error) {
 			return sent, nil
 		}
 	}
-	exists, err := c.read(ctx)
+	exists, err := c.readToAcquire(ctx)
 	switch {
 	case err != nil:
 		return time.Time{}, err
@@ -165,7 +168,7 @@ func (c *contender) release(ctx context.Context) error {
 	defer cancel()
 	for {
 		// Not the cached state: a request that timed out may have taken effect.
-		if exists, err := c.read(ctx); err != nil || !exists || !c.mine() {
+		if exists, err := c.read(ctx, newest); err != nil || !exists || !c.mine() {
 			return err
 		}
 		if _, err := c.write(ctx, c.lease, c.released()); !apierrors.IsConflict(err) {
@@ -174,12 +177,33 @@ func (c *contender) release(ctx context.Context) error {
 	}
 }
 
-// read gets the lease. Without a resourceVersion in the request the answer is the
-// newest state (Kubernetes API concepts, "Resource versions").
-func (c *contender) read(ctx context.Context) (exists bool, err error) {
+// resourceVersions of a read (Kubernetes API concepts, "Resource versions").
+const (
+	newest = ""  // the API server asks etcd
+	cached = "0" // from the API server's cache, which may be behind
+)
+
+// readToAcquire is the read of a process that does not hold the lease, as a rule from the API
+// server's cache: each of many standbys reads every few seconds. An old state delays this
+// process only. The lease seems to expire later or not at all, or its holder's next renewal
+// is unknown; then the write, which requires the version that was read, conflicts.
+func (c *contender) readToAcquire(ctx context.Context) (exists bool, err error) {
+	if !c.working && !c.exact {
+		if exists, err = c.read(ctx, cached); err != nil || exists || c.lease == nil {
+			return exists, err
+		}
+	}
+	return c.read(ctx, newest)
+}
+
+// read gets the lease.
+func (c *contender) read(ctx context.Context, version string) (exists bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.RenewDeadline/2)
 	defer cancel()
-	read, err := c.leases.Get(ctx, c.name, metav1.GetOptions{})
+	read, err := c.leases.Get(ctx, c.name, metav1.GetOptions{ResourceVersion: version})
+	if apierrors.IsNotFound(err) && version == cached && c.lease != nil {
+		return false, nil
+	}
 	if apierrors.IsNotFound(err) {
 		if !c.missing {
 			c.missing, c.seen = true, c.options.clock.Now()
@@ -189,7 +213,12 @@ func (c *contender) read(ctx context.Context) (exists bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read it: %w", err)
 	}
-	c.see(read)
+	if version == newest {
+		c.exact = false
+	}
+	if version == newest || !older(read, c.lease) {
+		c.see(read)
+	}
 	return true, nil
 }
 
@@ -222,6 +251,7 @@ func (c *contender) write(
 	sent = c.options.clock.Now()
 	written, err := send(next)
 	if err != nil {
+		c.exact = true
 		return time.Time{}, fmt.Errorf("write it: %w", err)
 	}
 	c.see(written)
@@ -237,6 +267,15 @@ func (c *contender) see(lease *coordinationv1.Lease) {
 	c.options.State.see(c.name, c.holder())
 }
 
+// older reports whether a state of the Lease is older than another one.
+func older(a, b *coordinationv1.Lease) bool {
+	if b == nil {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
+}
+
 // free reports whether the lease, as last observed, may be acquired.
 func (c *contender) free() bool {
 	if c.lease == nil || c.holder() == "" || c.mine() {
@@ -247,6 +286,15 @@ func (c *contender) free() bool {
 		lasts = time.Duration(*s) * time.Second
 	}
 	return c.options.clock.Now().Sub(c.seen) >= lasts
+}
+
+// tenure is that of the lease as last written.
+func (c *contender) tenure() Tenure {
+	t := Tenure{UID: c.lease.UID}
+	if known := c.lease.Spec.LeaseTransitions; known != nil {
+		t.Transitions = *known
+	}
+	return t
 }
 
 func (c *contender) mine() bool { return c.lease != nil && c.holder() == c.options.Identity }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -63,12 +64,24 @@ type Options struct {
 	// knows; it may be nil. Many contenders poll less often: together about ten times a
 	// second.
 	Contenders func() int
+	// Again is for a process that contends again after a loss: it does not release the lost
+	// lease, so that it continues the tenure unless another process acquires the lease.
+	Again bool
+	// Acquired is called before the work begins; it may be nil.
+	Acquired func(Tenure)
 	// Eager polls as one of few contenders, whatever number the holder has written.
 	Eager bool
 	// State receives the state of the election; it may be nil.
 	State *State
 	// clock is the process's clock; nil means the system's.
 	clock clock
+}
+
+// Tenure identifies the time for which a process holds a Lease. Between two acquisitions of the
+// same Tenure, no other process held it.
+type Tenure struct {
+	UID         types.UID
+	Transitions int32 // counts the holders, as every one of them does
 }
 
 // Identity returns the identity of a process in a pod; without a UID it is random.
@@ -199,6 +212,9 @@ func (h *holder) hold(ctx context.Context, name string, work func(context.Contex
 	go func() {
 		defer close(ended)
 		if h.acquire(contending, c, t) {
+			if h.options.Acquired != nil {
+				h.options.Acquired(c.tenure())
+			}
 			close(acquired)
 			c.renew(contending, t)
 		}
@@ -214,16 +230,24 @@ func (h *holder) hold(ctx context.Context, name string, work func(context.Contex
 	stop()
 	<-ended
 	h.leading.WithLabelValues(name).Set(0)
-	if failed := c.release(context.WithoutCancel(ctx)); failed != nil {
-		c.log.WarnContext(ctx, "cannot release the lease; other processes wait until it expires", "error", failed)
+	lost := context.Cause(working)
+	again := h.options.Again && ctx.Err() == nil && errors.Is(lost, ErrLost)
+	if !again {
+		h.release(ctx, c)
 	}
-	if lost := context.Cause(working); ctx.Err() == nil && errors.Is(lost, ErrLost) {
+	if ctx.Err() == nil && errors.Is(lost, ErrLost) {
 		if errors.Is(err, context.Canceled) {
 			err = nil // a consequence of the lost lease
 		}
 		err = errors.Join(lost, err)
 	}
 	return err
+}
+
+func (h *holder) release(ctx context.Context, c *contender) {
+	if err := c.release(context.WithoutCancel(ctx)); err != nil {
+		c.log.WarnContext(ctx, "cannot release the lease; other processes wait until it expires", "error", err)
+	}
 }
 
 // acquire retries until this process holds the lease and its term has begun. It

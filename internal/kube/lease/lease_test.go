@@ -30,6 +30,7 @@ type server struct {
 	mu      sync.Mutex
 	version int
 	leases  map[string]*coordinationv1.Lease
+	reads   []string     // the resourceVersions of the reads
 	fault   func() error // called before each request; it may wait or return an error
 }
 
@@ -51,8 +52,11 @@ func (s *server) serve(action clienttesting.Action) (*coordinationv1.Lease, erro
 	var name string
 	var sent *coordinationv1.Lease
 	switch action := action.(type) {
-	case clienttesting.GetAction:
+	case clienttesting.GetActionImpl:
 		name = action.GetName()
+		s.mu.Lock()
+		s.reads = append(s.reads, action.GetOptions.ResourceVersion)
+		s.mu.Unlock()
 	case clienttesting.CreateAction: // an UpdateAction is one as well
 		sent = action.GetObject().(*coordinationv1.Lease).DeepCopy()
 		name = sent.Name
@@ -193,6 +197,68 @@ func TestRun_oneProcessWorksAtATime(t *testing.T) {
 			t.Errorf("at the end the lease is held by %q", holder)
 		}
 	})
+}
+
+// TestRun_standbysReadTheCacheOfTheAPIServer: a thousand standbys must not each ask etcd
+// every few seconds.
+func TestRun_standbysReadTheCacheOfTheAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		first := start(s, "a", nil)
+		synctest.Wait()
+		second := start(s, "b", nil)
+		time.Sleep(time.Hour)
+		s.mu.Lock()
+		reads := s.reads
+		s.mu.Unlock()
+		if exact := slices.Index(reads, newest); len(reads) < 100 || exact >= 0 {
+			t.Errorf("read %d of %d asks etcd", exact, len(reads))
+		}
+		for _, p := range []*process{first, second} {
+			p.cancel()
+			p.finish <- nil
+			<-p.done
+		}
+	})
+}
+
+// TestRun_continuesItsTenureUnlessAnotherProcessHeldTheLease: what a process knows of the
+// cluster stays valid if no other process has acted.
+func TestRun_continuesItsTenureUnlessAnotherProcessHeldTheLease(t *testing.T) {
+	for _, another := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer()
+			var tenures []Tenure
+			again := func(o *Options) { o.Again, o.Acquired = true, func(t Tenure) { tenures = append(tenures, t) } }
+			p := start(s, "a", again)
+			<-p.working
+			s.fail(unreachable)
+			<-p.ended
+			s.fail(nil)
+			p.finish <- nil
+			if err := <-p.done; !errors.Is(err, ErrLost) {
+				t.Errorf("Run returns %v", err)
+			}
+			if holder := s.holder(own); holder != "a" {
+				t.Errorf("a lost lease is released: its holder is %q", holder)
+			}
+			if another {
+				other := start(s, "b", nil)
+				<-other.working
+				other.cancel()
+				other.finish <- nil
+				<-other.done
+			}
+			p = start(s, "a", again)
+			<-p.working
+			if continued := tenures[0] == tenures[1]; continued == another {
+				t.Errorf("another process held the lease: %t; tenures %v", another, tenures)
+			}
+			p.cancel()
+			p.finish <- nil
+			<-p.done
+		})
+	}
 }
 
 func TestRun_returnsTheWorksOwnError(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -54,14 +55,17 @@ type world struct {
 	random  *rand.Rand
 	lease   *coordinationv1.Lease
 	version int
+	past    []state              // of the Lease, the newest last
 	working map[string]time.Time // since when, by process
 	terms   int
-	calm    bool           // from now on without faults
-	on      sync.WaitGroup // requests in flight
+	tenures map[Tenure]string // the process of each
+	holders []string          // in order
+	calm    bool              // from now on without faults
+	on      sync.WaitGroup    // requests in flight
 }
 
 func newWorld(t *testing.T, seed uint64, o Options) *world {
-	return &world{t: t, options: o, random: rand.New(rand.NewPCG(seed, seed)), working: map[string]time.Time{}}
+	return &world{t: t, options: o, random: rand.New(rand.NewPCG(seed, seed)), working: map[string]time.Time{}, tenures: map[Tenure]string{}}
 }
 
 // run lets the machines run with faults for a while, then without. Within two
@@ -133,7 +137,7 @@ func (w *world) process(ctx context.Context, identity string, c clock) {
 	o := w.options
 	o.Identity, o.clock = identity, c
 	env := &cluster.Env{
-		Driver: "ebs.csi.aws.com", Namespace: "holdfast-system", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Driver: "ebs.csi.aws.com", Namespace: "holdfast-system", Logger: slog.New(slog.DiscardHandler),
 		Clients: cluster.Clients{Leases: &connection{world: w, crashed: crashed}},
 	}
 	fate := time.AfterFunc(w.upTo(20*time.Minute), func() {
@@ -147,13 +151,37 @@ func (w *world) process(ctx context.Context, identity string, c clock) {
 		}
 	})
 	defer fate.Stop()
-	_ = Run(ctx, env, o, func(ctx context.Context) error {
-		w.begins(identity, crashed)
-		<-ctx.Done()
-		w.stops(identity)
-		time.Sleep(w.upTo(3 * time.Second)) // calls in flight end
-		return ctx.Err()
-	})
+	o.Again = w.chance(2)
+	var tenure Tenure
+	o.Acquired = func(t Tenure) { tenure = t }
+	for again := true; again; {
+		env.Registerer = prometheus.NewRegistry()
+		err := Run(ctx, env, o, func(ctx context.Context) error {
+			w.begins(identity, crashed)
+			w.holds(identity, tenure)
+			<-ctx.Done()
+			w.stops(identity)
+			time.Sleep(w.upTo(3 * time.Second)) // calls in flight end
+			return ctx.Err()
+		})
+		again = o.Again && errors.Is(err, ErrLost)
+	}
+}
+
+// holds fails if a tenure was that of another process.
+func (w *world) holds(identity string, t Tenure) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if other, known := w.tenures[t]; known && other != identity {
+		w.t.Errorf("%s has the tenure %v of %s", identity, t, other)
+	}
+	if len(w.holders) > 0 && w.holders[len(w.holders)-1] != identity {
+		if _, known := w.tenures[t]; known {
+			w.t.Errorf("%s continues the tenure %v after %s", identity, t, w.holders[len(w.holders)-1])
+		}
+	}
+	w.tenures[t] = identity
+	w.holders = append(w.holders, identity)
 }
 
 func (w *world) begins(identity string, crashed <-chan struct{}) {
@@ -209,13 +237,43 @@ func (l leases) Leases(string) api.Resource[*coordinationv1.Lease, *coordination
 	return l.connection
 }
 
-func (c *connection) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (c *connection) Get(ctx context.Context, _ string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	var behind time.Duration
+	if o.ResourceVersion == "0" {
+		behind = c.cacheLag()
+	}
 	return c.do(ctx, func() (*coordinationv1.Lease, error) {
-		if c.world.lease == nil {
+		lease := c.world.asOf(time.Now().Add(-behind))
+		if lease == nil {
 			return nil, apierrors.NewNotFound(resource(), own)
 		}
-		return c.world.lease.DeepCopy(), nil
+		return lease.DeepCopy(), nil
 	})
+}
+
+// state is the Lease since a time.
+type state struct {
+	since time.Time
+	lease *coordinationv1.Lease
+}
+
+// asOf returns the Lease at a time, nil before its creation. It is called with the lock held.
+func (w *world) asOf(then time.Time) *coordinationv1.Lease {
+	for _, s := range slices.Backward(w.past) {
+		if !s.since.After(then) {
+			return s.lease
+		}
+	}
+	return nil
+}
+
+// cacheLag draws how far the cache of an API server is behind. Each of several API servers
+// answers: a later read may be of an earlier state.
+func (c *connection) cacheLag() time.Duration {
+	if c.world.chance(20) {
+		return c.world.upTo(time.Minute)
+	}
+	return c.world.upTo(time.Second)
 }
 
 func (c *connection) Create(ctx context.Context, sent *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
@@ -248,6 +306,7 @@ func (w *world) keep(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	w.version++
 	w.lease = sent.DeepCopy()
 	w.lease.ResourceVersion = strconv.Itoa(w.version)
+	w.past = append(w.past, state{time.Now(), w.lease})
 	return w.lease.DeepCopy()
 }
 
