@@ -190,32 +190,50 @@ func wrapDevice(p preparation, err error) error {
 // another mount namespace. A claim costs the same with any number of mounts on the
 // machine, unlike the mount table.
 func (e *Engine) claim(p preparation) (*os.File, error) {
-	file, err := os.OpenFile(p.device.Path, os.O_RDONLY|os.O_EXCL, 0)
+	file, err := openExclusive(p.device.Path)
+	return file, e.explainClaim(p, err)
+}
+
+func openExclusive(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|os.O_EXCL, 0) }
+
+// explainClaim returns the error of a claim that failed with err.
+func (e *Engine) explainClaim(p preparation, err error) error {
 	switch {
 	case err == nil:
-		return file, nil
+		return nil
 	case !errors.Is(err, syscall.EBUSY):
-		return nil, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
+		return fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
 	}
 	mounts, err := mountsOf([]backend.Device{*p.device})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(mounts) > 0 {
-		return nil, fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted",
+		return fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted",
 			p.device.Path, backend.ErrInUse, several(mounts))
 	}
-	return nil, fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively",
+	return fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively",
 		p.device.Path, backend.ErrBusy)
 }
 
 // refuseUsed keeps mkfs and fsck away from a device that is in use, in addition to
-// their own checks. No program starts during the claim: its process would keep the
-// claim until it executes the program.
+// their own checks.
 func (e *Engine) refuseUsed(p preparation) error {
+	// The first open may wait for the device. While it is open, another one does not.
+	file, err := os.Open(p.device.Path)
+	if err == nil {
+		defer func() { _ = file.Close() }()
+		err = tryClaim(p.device.Path)
+	}
+	return e.explainClaim(p, err)
+}
+
+// tryClaim claims a device for an instant. No program starts meanwhile: its process would
+// keep the claim until it executes the program.
+func tryClaim(path string) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	file, err := e.claim(p)
+	file, err := openExclusive(path)
 	if err != nil {
 		return err
 	}
