@@ -40,6 +40,29 @@ func TestPages_verificationNamesTestsThatExist(t *testing.T) {
 	}
 }
 
+// TestPages_theLayoutNamesEachPackage: the architecture shows the packages at the levels
+// that it describes, except helpers of tests.
+func TestPages_theLayoutNamesEachPackage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/explanation/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, layout, _ := strings.Cut(string(page), "\n## Layout\n")
+	layout, _, _ = strings.Cut(layout, "\n## ")
+	names := strings.Fields(layout)
+	for _, level := range []string{"internal", "internal/kube", "internal/backend", "internal/backend/ebs", "internal/csi", "internal/host", "internal/linux"} {
+		entries, err := os.ReadDir("../../" + level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			if name := entry.Name() + "/"; entry.IsDir() && entry.Name() != "testdata" && !slices.Contains(names, name) {
+				t.Errorf("the layout lacks %s/%s", level, name)
+			}
+		}
+	}
+}
+
 // readPages returns the Markdown files below root by their paths.
 func readPages(t *testing.T, root string) map[string]string {
 	t.Helper()
