@@ -453,7 +453,11 @@ func (w *world) step() {
 	case 10:
 		w.edit()
 	case 11: // every other store counts as one that no process serves, although there may be one
-		_ = p.RemoveLeft(context.Background(), func(string) (bool, error) { return false, nil })
+		remover := p.Store
+		if len(w.nodes) > 1 && rapid.Bool().Draw(w.t, "observes") {
+			remover = New(Options{ConfigMaps: p.wire, Driver: "d.example", Observer: true}, stateKind())
+		}
+		_ = remover.RemoveLeft(context.Background(), func(string) (bool, error) { return false, nil })
 	default:
 		w.land()
 	}
