@@ -79,7 +79,7 @@ type Options struct {
 	// Tracing makes spans of the calls; nil for none.
 	Tracing trace.TracerProvider
 	// Rest, if set, is called to release memory, ten seconds after the start and after
-	// the last call but for those that a CO repeats all the time.
+	// the last call that changes something.
 	Rest func()
 }
 

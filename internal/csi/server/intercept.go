@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,7 +44,7 @@ func (i *interceptor) unary(
 	ended := i.metrics.begin(name)
 	start := time.Now()
 	defer func() {
-		if i.rest != nil && !isPolled(name) && name != "GetCapacity" {
+		if i.rest != nil && !onlyReads(name) {
 			i.rest.Reset(restAfter)
 		}
 		ended(status.Code(err), time.Since(start))
@@ -126,6 +127,13 @@ func isPolled(method string) bool {
 		return true
 	}
 	return false
+}
+
+// onlyReads reports whether a call changes nothing. A CO and the controllers repeat such
+// calls all the time: ListVolumes each minute, for example.
+func onlyReads(method string) bool {
+	return method == "Probe" || strings.HasPrefix(method, "Validate") ||
+		strings.Contains(method, "Get") || strings.Contains(method, "List")
 }
 
 // subject names the object of a call: the volume, or else the snapshot or group, by ID

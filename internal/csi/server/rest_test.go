@@ -48,7 +48,7 @@ func TestRest_followsWork(t *testing.T) {
 			want    int // in all
 		}{
 			{"work after the start", 30, []string{"NodeStageVolume", "Probe"}, 0},
-			{"polls", 60, []string{"Probe", "NodeGetVolumeStats", "GetCapacity"}, 1},
+			{"polls", 60, []string{"Probe", "NodeGetVolumeStats", "GetCapacity", "ListVolumes", "ControllerListVolumeHealth"}, 1},
 			{"work again", 5, []string{"DeleteVolume"}, 1},
 			{"nothing", 60, nil, 2},
 		} {
