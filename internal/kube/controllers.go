@@ -97,6 +97,6 @@ func (c *Controllers) buildProvision(
 		Immediate: t.CapacityForImmediate || env.Scope.Labelled && t.ImmediateOnNodes,
 		Poll:      t.CapacityPoll, Workers: c.options.Limits.CapacityWorkers, Owner: owner,
 	})
-	o.Observer, c.refused = room, room.Refused
+	o.Observer, c.refusals = room, room
 	return []controller{provision.New(env, o), room}, nil
 }

@@ -112,7 +112,7 @@ func (c *Controllers) coordinate(ctx context.Context, env *cluster.Env) error {
 		env: env, lease: c.options.Lease, elected: &c.elected,
 		provisions: slices.Contains(c.options.Wanted, rights.Provision),
 		options: coordinate.Options{
-			Immediate: c.options.Tuning.ImmediateOnNodes, CrossNamespace: c.options.Tuning.CrossNamespace, Refused: c.refused,
+			Immediate: c.options.Tuning.ImmediateOnNodes, CrossNamespace: c.options.Tuning.CrossNamespace, Refusals: c.refusals,
 		},
 	}
 	e.lease.HoldUpstream, e.lease.State = false, nil

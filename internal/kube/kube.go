@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/coordinate"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/internal/kube/nodelabel"
@@ -72,8 +73,8 @@ type Controllers struct {
 	// elected is the environment in which this node's process coordinates all nodes; nil
 	// unless it is elected.
 	elected atomic.Pointer[cluster.Env]
-	// refused returns why the driver rejects a class; nil without capacity objects.
-	refused func(class string) (why string, refused bool)
+	// refusals are the classes that the driver rejects; nil without capacity objects.
+	refusals coordinate.Refusals
 }
 
 // New prepares the controllers. It reads and writes nothing before Run.

@@ -76,7 +76,9 @@ type Controller struct {
 	owner   *metav1.OwnerReference
 	owned   bool              // owner was resolved
 	refused map[string]string // StorageClass to the driver's reason for rejecting it
-	off     bool              // the driver lacks GET_CAPACITY, and that was logged
+	// onRefusal is called after an answer that rejects a StorageClass; it may be nil.
+	onRefusal func(class string)
+	off       bool // the driver lacks GET_CAPACITY, and that was logged
 }
 
 // New makes a Controller of the objects of the process's scope.

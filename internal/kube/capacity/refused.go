@@ -33,11 +33,15 @@ func (c *Controller) recordRefusal(q *question, err error) {
 			c.refused[class] = client.Message(err)
 		}
 	}
+	onRefusal := c.onRefusal
 	c.mu.Unlock()
 	if !refused {
 		return
 	}
 	for _, class := range q.classes {
+		if onRefusal != nil {
+			onRefusal(class)
+		}
 		for _, pvc := range c.claims.By(cluster.ClaimByClass(), class) {
 			c.warnIfRefused(pvc)
 		}
@@ -50,6 +54,14 @@ func (c *Controller) claimChanged(old, new *corev1.PersistentVolumeClaim) {
 	if old == nil && new != nil {
 		c.warnIfRefused(new)
 	}
+}
+
+// OnRefusal sets what is called after the driver rejected a StorageClass; nil for nothing.
+// It replaces an earlier call.
+func (c *Controller) OnRefusal(call func(class string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onRefusal = call
 }
 
 // Refused returns why the driver rejects a StorageClass.

@@ -34,7 +34,7 @@ func TestCapacity_warnsPendingClaimsOfAClassThatTheDriverRejects(t *testing.T) {
 	placed := waiting("placed", "odd")
 	placed.Annotations = map[string]string{claim.SelectedNodeAnnotation: "n1"}
 	c.Add(class("odd", "colour", "blue"), class("other"), waiting("earlier", "odd"), placed, waiting("unconcerned", "unknown"))
-	begin(c, Options{})
+	controller, _ := begin(c, Options{})
 	warned := func(name string) error {
 		for _, event := range c.Events() {
 			if strings.Contains(event, "default/"+name) && strings.Contains(event, "parameter colour is unknown") {
@@ -46,6 +46,14 @@ func TestCapacity_warnsPendingClaimsOfAClassThatTheDriverRejects(t *testing.T) {
 	c.Eventually(func() error { return warned("earlier") })
 	c.Add(waiting("later", "odd"))
 	c.Eventually(func() error { return warned("later") })
+	rejected := make(chan string, 100)
+	controller.OnRefusal(func(class string) { rejected <- class })
+	c.Add(class("new", "colour", "red"))
+	for one := range rejected { // the earlier class may be rejected again meanwhile
+		if one == "new" {
+			break
+		}
+	}
 	for _, name := range []string{"placed", "unconcerned"} {
 		if warned(name) == nil {
 			t.Errorf("claim %s has an event that does not concern it: %q", name, c.Events())

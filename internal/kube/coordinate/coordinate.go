@@ -53,10 +53,18 @@ type Options struct {
 	// CrossNamespace serves claims whose source is in another namespace, if a
 	// ReferenceGrant allows that.
 	CrossNamespace bool
-	// Refused returns why the driver rejects a StorageClass; it may be nil.
-	Refused func(class string) (why string, refused bool)
+	// Refusals are those of this process's driver; nil for a process without one.
+	Refusals Refusals
 	// LostAfter replaces defaultLostAfter, and Skip defaultSkip.
 	LostAfter, Skip time.Duration
+}
+
+// Refusals are the StorageClasses that a driver rejects.
+type Refusals interface {
+	// Refused returns why the driver rejects a class.
+	Refused(class string) (why string, refused bool)
+	// OnRefusal sets what is called after the driver rejected a class; nil for nothing.
+	OnRefusal(call func(class string))
 }
 
 // Controller coordinates the nodes of one driver.
@@ -117,6 +125,10 @@ func claimFlow(key string) work.Flow {
 
 // Run works until ctx ends. It returns nil.
 func (c *Controller) Run(ctx context.Context) error {
+	if refusals := c.options.Refusals; refusals != nil {
+		refusals.OnRefusal(c.refused)
+		defer refusals.OnRefusal(nil)
+	}
 	var queues errgroup.Group
 	queues.Go(func() error { return c.claimQueue.Run(ctx, c.syncClaim) })
 	queues.Go(func() error { return c.volumeQueue.Run(ctx, c.syncVolume) })

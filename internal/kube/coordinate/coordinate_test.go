@@ -282,12 +282,56 @@ func TestSelect_anotherNodeAfterOneRemovedItself(t *testing.T) {
 func TestSelect_leavesLateBindingToTheScheduler(t *testing.T) {
 	w := newWorld(t, twoNodes(newClass("late", waitForConsumer))...)
 	w.run(func(_ *cluster.Env, o *Options) {
-		o.Refused = func(class string) (string, bool) { return "no such tier", class == "late" }
+		o.Refusals = refusing("late")
 	})
 	w.Add(newClaim("a", ofClass("late"), func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations = nil }), newClaim("b"))
 	w.selected("b", "n1", "n2")
 	w.selected("a", "")
 	w.event("ns/a", `rejects the class: no such tier`)
+}
+
+// TestSelect_aRefusalWakesTheClaimsOfItsClass: a class and its claims come together, and the
+// driver is asked about the class after the claims were processed.
+func TestSelect_aRefusalWakesTheClaimsOfItsClass(t *testing.T) {
+	w := newWorld(t, twoNodes(newClass("late", waitForConsumer))...)
+	driver, begun := refusing(), time.Now()
+	w.run(func(_ *cluster.Env, o *Options) { o.Refusals = driver })
+	w.Add(newClaim("a", ofClass("late"), func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations = nil }), newClaim("b"))
+	w.selected("b", "n1", "n2")
+	driver.refuse("late")
+	w.event("ns/a", `rejects the class: no such tier`)
+	if waited := time.Since(begun); waited >= recheckPeriod {
+		t.Errorf("event after %v: the claim was only checked again", waited)
+	}
+}
+
+// refusals are the classes that a driver rejects.
+type refusals struct {
+	mu      sync.Mutex
+	classes []string
+	call    func(class string)
+}
+
+func refusing(classes ...string) *refusals { return &refusals{classes: classes} }
+
+func (r *refusals) Refused(class string) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return "no such tier", slices.Contains(r.classes, class)
+}
+
+func (r *refusals) OnRefusal(call func(class string)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.call = call
+}
+
+func (r *refusals) refuse(class string) {
+	r.mu.Lock()
+	r.classes = append(r.classes, class)
+	call := r.call
+	r.mu.Unlock()
+	call(class)
 }
 
 // TestSelect_withoutADriverTheEventNamesNoReason: a coordinator calls no driver.

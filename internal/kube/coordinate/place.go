@@ -54,7 +54,7 @@ func (c *Controller) unscheduled(pvc *corev1.PersistentVolumeClaim) time.Duratio
 		return 0
 	}
 	class := claim.ClassName(pvc)
-	if c.options.Refused == nil {
+	if c.options.Refusals == nil {
 		// The nodes report the room for a new class soon after its creation.
 		if c.rooms.lacks(class) && time.Since(pvc.CreationTimestamp.Time) > recheckPeriod {
 			c.events.warn(pvc, "no pod with a volume of StorageClass %q can be scheduled, since no node reports room for the class; "+
@@ -62,11 +62,21 @@ func (c *Controller) unscheduled(pvc *corev1.PersistentVolumeClaim) time.Duratio
 		}
 		return recheckPeriod
 	}
-	if why, refused := c.options.Refused(class); refused {
+	if why, refused := c.options.Refusals.Refused(class); refused {
 		c.events.warn(pvc, "no pod with a volume of StorageClass %q can be scheduled, since driver %s rejects the class: %.800s",
 			class, c.env.Driver, why)
 	}
 	return recheckPeriod
+}
+
+// refused queues the unbound claims of a class that the driver rejected. The driver is
+// asked about a new class only after some time, and claims may come with the class.
+func (c *Controller) refused(class string) {
+	for _, pvc := range c.claims.By(cluster.ClaimByClass(), class) {
+		if c.unbound(pvc) {
+			c.claimQueue.Add(cluster.KeyOf(pvc))
+		}
+	}
 }
 
 func late(class *storagev1.StorageClass) bool {
