@@ -365,7 +365,13 @@ func (w *world) remove(p *process, now bool) {
 	p.change(key, &change[state]{remove: true, at: time.Now(), done: done})
 	w.commit(p, false, nil)
 	if err := <-done; err == nil && !p.wire.dead {
-		if s, found := w.stored()[key]; found && (s.Owner == known.Owner || len(w.nodes) == 1) {
+		s, found := w.stored()[key]
+		switch {
+		case !found || len(w.nodes) > 1 && s.Owner != known.Owner:
+		case len(w.nodes) > 1 && w.stale[s.Owner]:
+			// A process of another deployment has put it again after an administrator had
+			// removed the entry, and completes it.
+		default:
 			w.failf("%s is removed, and stored: %v", key, s)
 		}
 	}
