@@ -139,7 +139,7 @@ func (e electable) run(ctx context.Context) error {
 	for {
 		err := e.term(ctx, &kept)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the error is a consequence
+			return nil
 		}
 		if !errors.Is(err, lease.ErrLost) {
 			return err

@@ -53,7 +53,8 @@ func (c *chaos) elect(run, mortal bool) {
 		point = "coordinate/" + points[c.choose.IntN(len(points))]
 	}
 	death := c.Mortal(env, point)
-	controller := coordinate.New(env, coordinate.Options{Immediate: true, LostAfter: 50 * time.Millisecond, Skip: 50 * time.Millisecond})
+	env.Set.PollServed(20 * time.Millisecond)
+	controller := coordinate.New(env, coordinate.Options{Immediate: true, CrossNamespace: c.copies != nil, LostAfter: 50 * time.Millisecond, Skip: 50 * time.Millisecond})
 	c.elected = &elected{death: death, stop: c.Run(env, controller)}
 }
 

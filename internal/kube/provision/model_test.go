@@ -43,10 +43,12 @@ type chaos struct {
 	elected  *elected
 	// home, with immediate, is the node of a central process's instance of the driver,
 	// where each node has an instance with its own storage; "" if the storage is one.
-	home  string
-	alive map[string]*corev1.PersistentVolumeClaim
-	kept  map[string]bool // handles of volumes that an administrator keeps
-	bare  map[string]bool // those of them that have no PersistentVolume any more
+	home string
+	// copies, with labelled and home, are claims that are restored from snapshots.
+	copies *copies
+	alive  map[string]*corev1.PersistentVolumeClaim
+	kept   map[string]bool // handles of volumes that an administrator keeps
+	bare   map[string]bool // those of them that have no PersistentVolume any more
 	// unclear has the UIDs of claims whose PersistentVolume may have existed as far as
 	// the provisioner can know: an answer to its creation was lost, or the process ended
 	// between the mark in the intent and that answer.
@@ -74,9 +76,14 @@ func newChaos(t *testing.T, seed uint64, focused bool) *chaos {
 		if c.immediate && c.choose.IntN(3) > 0 {
 			c.home, c.Driver.Creation.Answer = c.node(), nil
 		}
+		if c.home != "" && c.labelled && c.choose.IntN(3) > 0 {
+			c.copies = newCopies()
+			c.addSnapshots()
+		}
 		c.Put(c.class())
 	}
 	c.Driver.Before = func(ctx context.Context, rpc string, request any) error {
+		c.refuseCopies(request)
 		if err := c.before(ctx, rpc, request); err != nil {
 			return err
 		}
@@ -142,8 +149,12 @@ func (c *chaos) ended() {
 
 // options of every process: the pause after a quarantine is short, and names may
 // be shortened to five characters of "uidc…".
-func (c *chaos) options(_ *cluster.Env, o *Options) {
+func (c *chaos) options(env *cluster.Env, o *Options) {
 	o.SlowRetry = 20 * time.Millisecond
+	if c.copies != nil {
+		o.CrossNamespace, o.Snapshots = true, true
+		env.Set.PollServed(20 * time.Millisecond)
+	}
 	if c.short {
 		o.VolumeNameUUIDLength = 5
 	}
@@ -202,6 +213,7 @@ func (c *chaos) onNode(node string) func(*cluster.Env, *Options) {
 // nodes if each has storage of its own. Before these last, a central process completes
 // the intents that no node does.
 func (c *chaos) runLast() {
+	c.grant(true)
 	c.elect(c.home != "", false)
 	if c.home == "" {
 		c.run(c.central, c.options)
@@ -304,12 +316,14 @@ func (c *chaos) interrupt() {
 
 func (c *chaos) add() {
 	c.made++
-	name := fmt.Sprint("c", c.made)
-	c.alive[name] = newClaim(name)
+	pvc := newClaim(fmt.Sprint("c", c.made))
 	if c.nodes && !c.immediate {
-		onNode(c.node())(c.alive[name])
+		onNode(c.node())(pvc)
 	}
-	c.Add(c.alive[name])
+	if c.copies == nil || c.restore(pvc) {
+		c.alive[pvc.Name] = pvc
+	}
+	c.Add(pvc)
 }
 
 // schedule selects a node for a claim whose node a provisioner took back.
@@ -400,6 +414,7 @@ func (c *chaos) step() {
 		c.drop(c.pick())
 	case 5:
 		c.Put(c.class())
+		c.grant(c.choose.IntN(2) == 0)
 	case 6, 7:
 		if c.focused || c.choose.IntN(3) > 0 {
 			c.interrupt()
@@ -428,6 +443,9 @@ func (c *chaos) step() {
 func (c *chaos) whole() error {
 	list, err := c.Core.CoreV1().PersistentVolumes().List(c.Context(), metav1.ListOptions{})
 	if err != nil {
+		return err
+	}
+	if err := c.copied(list.Items); err != nil {
 		return err
 	}
 	volumes, named, bound := c.Driver.Volumes(), map[string]bool{}, map[string]bool{}
