@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // The names in deploy/manifests/local.yaml.
@@ -62,6 +64,7 @@ func TestOwnNodePolicies(t *testing.T) {
 			t.Errorf("%s is refused for another reason: %v", name, err)
 		}
 	}
+	w.checkLabels()
 	nowhere := w.account(nil)
 	for name, try := range n1.attempts(w) {
 		if err := try.do(nowhere); err == nil {
@@ -250,6 +253,38 @@ func (w *nodesWorld) makeObjects() {
 		ObjectMeta: metav1.ObjectMeta{Name: "snapshot", Namespace: localNamespace},
 		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &class}},
 	}, metav1.CreateOptions{}))
+	w.makeReadySnapshot()
+}
+
+// makeReadySnapshot creates a snapshot that exists already; snapshot-controller binds it.
+func (w *nodesWorld) makeReadySnapshot() {
+	w.t.Helper()
+	contents, snapshots := w.snapshots.SnapshotV1().VolumeSnapshotContents(), w.snapshots.SnapshotV1().VolumeSnapshots(localNamespace)
+	name, handle := "content-ready", "handle"
+	content, err := contents.Create(w.ctx, &snapshotv1.VolumeSnapshotContent{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: snapshotv1.VolumeSnapshotContentSpec{
+			Driver: localDriver, DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain,
+			Source:            snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: &handle},
+			VolumeSnapshotRef: corev1.ObjectReference{Namespace: localNamespace, Name: "ready"},
+		},
+	}, metav1.CreateOptions{})
+	w.must(content, err)
+	w.must(contents.Patch(w.ctx, name, types.MergePatchType, []byte(`{"status":{"snapshotHandle":"handle","readyToUse":true}}`), metav1.PatchOptions{}, "status"))
+	w.must(snapshots.Create(w.ctx, &snapshotv1.VolumeSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Name: "ready", Namespace: localNamespace},
+		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: &name}},
+	}, metav1.CreateOptions{}))
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
+		snapshot, err := snapshots.Get(w.ctx, "ready", metav1.GetOptions{})
+		w.must(snapshot, err)
+		if status := snapshot.Status; status != nil && status.ReadyToUse != nil && *status.ReadyToUse {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("the snapshot is not ready: %+v", snapshot.Status)
+		}
+	}
 }
 
 func intentsOf(node, number string) *corev1.ConfigMap {
@@ -325,6 +360,8 @@ func volumeAttempts(w *nodesWorld) map[string]attempt {
 		"grow a volume without a node":              {true, patch("volume-none", grow)},
 		"label an own volume":                       {true, patch("volume-n1", nodeLabel("n1"))},
 		"label a volume of another node":            {true, patch("volume-n2", nodeLabel("n2"))}, // as the elected process
+		"hide a volume from its node":               {false, patch("volume-n2", nodeLabel("n1"))},
+		"make an own volume that it does not see":   {false, make(func(pv *corev1.PersistentVolume) { pv.Labels = map[string]string{claim.NodeLabel: "n2"} })},
 		"label and annotate another node's volume":  {false, patch("volume-n2", `{"metadata":{"labels":{"holdfast.dev/node":"n2"},"annotations":{"a":"b"}}}`)},
 		"put another label on another's volume":     {false, patch("volume-n2", `{"metadata":{"labels":{"a":"b"}}}`)},
 		"pin a volume without a node":               {false, patch("volume-none", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"x","operator":"Exists"}]}]}}}}`)},
@@ -341,6 +378,55 @@ func volumeAttempts(w *nodesWorld) map[string]attempt {
 // ownedByNone adds an owner that does not exist. The garbage collector of Kubernetes deletes
 // objects all of whose owners are gone.
 const ownedByNone = `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"none","uid":"none"}]}}`
+
+// checkLabels writes PersistentVolumes as an administrator: a label must not hide them from
+// the node that can have the volume.
+func (w *nodesWorld) checkLabels() {
+	w.t.Helper()
+	expression := func(key string, operator corev1.NodeSelectorOperator, values ...string) []corev1.NodeSelectorRequirement {
+		return []corev1.NodeSelectorRequirement{{Key: key, Operator: operator, Values: values}}
+	}
+	byName := corev1.NodeSelectorTerm{MatchFields: expression("metadata.name", corev1.NodeSelectorOpIn, "n1")}
+	byHost := corev1.NodeSelectorTerm{MatchExpressions: expression("kubernetes.io/hostname", corev1.NodeSelectorOpIn, "n1")}
+	of := func(operator corev1.NodeSelectorOperator, nodes ...string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: expression(localTopology, operator, nodes...)}
+	}
+	long := strings.Repeat("long-name.", 9)
+	for name, row := range map[string]struct {
+		label   string
+		terms   []corev1.NodeSelectorTerm
+		refused bool
+	}{
+		"its node":                         {"n1", []corev1.NodeSelectorTerm{of("In", "n1")}, false},
+		"another node":                     {"n2", []corev1.NodeSelectorTerm{of("In", "n1")}, true},
+		"a hash":                           {claim.NodeLabelValue(long), []corev1.NodeSelectorTerm{of("In", "n1")}, true},
+		"any node":                         {claim.AnyNode, []corev1.NodeSelectorTerm{of("In", "n1")}, false},
+		"any node, without an affinity":    {claim.AnyNode, nil, false},
+		"a node, without an affinity":      {"n1", nil, true},
+		"one of two nodes":                 {"n1", []corev1.NodeSelectorTerm{of("In", "n1", "n2")}, false},
+		"one of two terms":                 {"n1", []corev1.NodeSelectorTerm{of("In", "n2"), of("In", "n1")}, false},
+		"a node that is excluded":          {"n1", []corev1.NodeSelectorTerm{of("NotIn", "n1")}, true},
+		"a node that is not excluded":      {"n1", []corev1.NodeSelectorTerm{of("NotIn", "n2")}, false},
+		"a node of those with the driver":  {"n1", []corev1.NodeSelectorTerm{of("Exists")}, false},
+		"a node by its name":               {"n1", []corev1.NodeSelectorTerm{byName}, false},
+		"another node than that by name":   {"n2", []corev1.NodeSelectorTerm{byName}, true},
+		"a node by another label of nodes": {"n1", []corev1.NodeSelectorTerm{byHost}, false},
+	} {
+		pv := localVolume("volume-labelled", "n1")
+		pv.Labels = map[string]string{claim.NodeLabel: row.label}
+		pv.Spec.NodeAffinity = nil
+		if row.terms != nil {
+			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: row.terms}}
+		}
+		_, err := w.core.CoreV1().PersistentVolumes().Create(w.ctx, pv, metav1.CreateOptions{DryRun: dry})
+		switch {
+		case row.refused && (err == nil || !strings.Contains(err.Error(), "names a node that spec.nodeAffinity excludes")):
+			w.t.Errorf("a volume with the label of %s: %v", name, err)
+		case !row.refused && err != nil:
+			w.t.Errorf("a volume with the label of %s: %v", name, err)
+		}
+	}
+}
 
 func nodeLabel(node string) string {
 	return fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, claim.NodeLabel, node)
@@ -407,7 +493,7 @@ func snapshotAttempts(w *nodesWorld) map[string]attempt {
 	}
 	source := func(text string) func(nodeAccount) error {
 		return func(a nodeAccount) error {
-			_, err := a.snapshots.SnapshotV1().VolumeSnapshots(localNamespace).Patch(w.ctx, "snapshot", types.MergePatchType, []byte(text), metav1.PatchOptions{DryRun: dry})
+			_, err := a.snapshots.SnapshotV1().VolumeSnapshots(localNamespace).Patch(w.ctx, "ready", types.MergePatchType, []byte(text), metav1.PatchOptions{DryRun: dry})
 			return err
 		}
 	}
@@ -417,6 +503,21 @@ func snapshotAttempts(w *nodesWorld) map[string]attempt {
 		return `{"metadata":{"labels":{"snapshot.storage.kubernetes.io/managed-by":` + node + `}}}`
 	}
 	ready := `{"status":{"readyToUse":true}}`
+	// snapshot-controller has put finalizers on both snapshots, or does so any time.
+	protect := func(name, finalizer string) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			snapshot, err := w.snapshots.SnapshotV1().VolumeSnapshots(localNamespace).Get(w.ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": append(snapshot.Finalizers, finalizer)}})
+			if err != nil {
+				return err
+			}
+			_, err = a.snapshots.SnapshotV1().VolumeSnapshots(localNamespace).Patch(w.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dry})
+			return err
+		}
+	}
 	return map[string]attempt{
 		"mark an own content":                      {true, content("content-n1", mark)},
 		"mark a content of another node":           {false, content("content-n2", mark)},
@@ -429,8 +530,9 @@ func snapshotAttempts(w *nodesWorld) map[string]attempt {
 		"take a content of another node":           {false, content("content-n2", label(`"n1"`))},
 		"let an own content go":                    {false, content("content-n1", label("null"))},
 		"have a content's snapshot deleted":        {false, content("content-n1", `{"spec":{"deletionPolicy":"Delete"}}`)},
-		"protect a snapshot":                       {true, source(`{"metadata":{"finalizers":["provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"]}}`)},
-		"put another finalizer on a snapshot":      {false, source(`{"metadata":{"finalizers":["example.com/x"]}}`)},
+		"protect a snapshot":                       {true, protect("ready", lifecycle.RestoreFinalizer)},
+		"protect a snapshot that is not ready":     {false, protect("snapshot", lifecycle.RestoreFinalizer)},
+		"put another finalizer on a snapshot":      {false, protect("ready", "example.com/x")},
 		"give an own content an owner":             {false, content("content-n1", ownedByNone)},
 		"give a content without a node an owner":   {false, content("content-none", ownedByNone)},
 		"give a snapshot an owner":                 {false, source(ownedByNone)},

@@ -269,7 +269,7 @@ func (c *scene) expectRefusals(coordinates bool) {
 	c.Helper()
 	driver := c.asDriverOf(c.cluster.Nodes[1])
 	foreign, own := c.volumeOf("claim0"), c.volumeOf("claim1")
-	grow, mark, relabel := `{"spec":{"capacity":{"storage":"2Gi"}}}`, `{"metadata":{"annotations":{"a":"b"}}}`, `{"metadata":{"labels":{"holdfast.dev/node":"x"}}}`
+	grow, mark, relabel := `{"spec":{"capacity":{"storage":"2Gi"}}}`, `{"metadata":{"annotations":{"a":"b"}}}`, `{"metadata":{"labels":{"holdfast.dev/node":""}}}`
 	patchVolume := func(name, text string, options metav1.PatchOptions) error {
 		_, err := driver.CoreV1().PersistentVolumes().Patch(c.Context(), name, types.MergePatchType, []byte(text), options)
 		return err
@@ -293,9 +293,10 @@ func (c *scene) expectRefusals(coordinates bool) {
 		"annotate a claim of another node":         {false, patchClaim("claim0", mark)},
 		"report the size of another node's claim":  {false, patchClaim("claim0", `{"status":{"capacity":{"storage":"2Gi"}}}`, "status")},
 		"label a volume of another node":           {coordinates, patchVolume(foreign, relabel, dry)},
+		"hide a volume from its node":              {false, patchVolume(foreign, `{"metadata":{"labels":{"holdfast.dev/node":"x"}}}`, dry)},
 		"label a claim of another node":            {coordinates, patchClaim("claim0", relabel)},
 		"take a claim of another node":             {false, patchClaim("claim0", fmt.Sprintf(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":%q}}}`, c.cluster.Nodes[1]))},
-		"label and annotate another node's volume": {false, patchVolume(foreign, `{"metadata":{"labels":{"holdfast.dev/node":"x"},"annotations":{"a":"b"}}}`, metav1.PatchOptions{})},
+		"label and annotate another node's volume": {false, patchVolume(foreign, `{"metadata":{"labels":{"holdfast.dev/node":""},"annotations":{"a":"b"}}}`, metav1.PatchOptions{})},
 	} {
 		switch {
 		case try.allowed && try.err != nil:

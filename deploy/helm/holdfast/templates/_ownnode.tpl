@@ -153,6 +153,11 @@ spec:
 - expression: variables.node != ""
   message: the token names no node
   reason: Forbidden
+- expression: >-
+    variables.finalizersAfter.all(f, f in variables.finalizersBefore) ||
+    has(object.status) && has(object.status.boundVolumeSnapshotContentName) && has(object.status.readyToUse) && object.status.readyToUse
+  message: the driver of a node protects snapshots that are bound and ready to be restored
+  reason: Forbidden
 {{- end -}}
 {{- define "holdfast.ownContents" -}}
 - expression: >-
