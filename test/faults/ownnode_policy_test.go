@@ -153,14 +153,19 @@ type nodeAccount struct {
 	snapshots snapshot.Interface
 }
 
-// account requests a token as the kubelet does; without a pod the token has no node.
 func (w *nodesWorld) account(pod *corev1.Pod) nodeAccount {
+	w.t.Helper()
+	return w.accountNamed(localAccount, pod)
+}
+
+// accountNamed requests a token as the kubelet does; without a pod the token has no node.
+func (w *nodesWorld) accountNamed(name string, pod *corev1.Pod) nodeAccount {
 	w.t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	if pod != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 	}
-	answer, err := w.core.CoreV1().ServiceAccounts(localNamespace).CreateToken(w.ctx, localAccount, request, metav1.CreateOptions{})
+	answer, err := w.core.CoreV1().ServiceAccounts(localNamespace).CreateToken(w.ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -65,6 +65,8 @@ func (c Chart) policies() (manifests []Manifest, err error) {
 	for _, file := range []struct{ name, what, values, only string }{
 		{"local-node-label.yaml", "# Labels claims with their node in the write that selects it, for local.yaml (Kubernetes 1.36 and later).\n",
 			"{backend: local}", "holdfast-node-label"},
+		{"ebs-label-nodes.yaml", "# What the controller of the backend ebs may change of Nodes with --label-nodes (Kubernetes 1.30 and later).\n",
+			"{backend: ebs, ebs: {labelNodes: true}}", "holdfast-controller-nodes"},
 		{"pipe-policy.yaml", "# Who may have the pipes of csi-proxy (Kubernetes 1.30 and later). Allow accounts where it says \"in []\".\n",
 			"{pipePolicy: {kind: policy}}", "holdfast-pipe"},
 		{"pipe-webhook.yaml", "# The same as a webhook. Add its namespace, --allow arguments, the secret holdfast-pipe and its caBundle.\n",
