@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"iter"
-	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
@@ -11,14 +10,15 @@ import (
 // Shared reads the same objects for many callers, such as deletions that each need to know
 // what the API server has after they were decided.
 type Shared[T Object] struct {
-	lists *concurrency.Batcher[struct{}, []T]
+	lists *concurrency.Batcher[struct{}, []Object] // of T; one type for all kinds keeps the program small
 }
 
-// Shared returns the reader of the objects that match a label selector, of which it keeps
-// those that keep accepts: the others may be many.
-func (s *Store[T]) Shared(selector string, keep func(T) bool) *Shared[T] {
-	list := func(ctx context.Context, _ []struct{}) (map[struct{}][]T, error) {
-		var kept []T
+// NewShared returns the reader of the objects that match a label selector, of which it
+// keeps those that keep accepts: the others may be many. It is not a method: the linker
+// would keep it for every kind that has a Store.
+func NewShared[T Object](s *Store[T], selector string, keep func(T) bool) *Shared[T] {
+	list := func(ctx context.Context, _ []struct{}) (map[struct{}][]Object, error) {
+		var kept []Object
 		err := s.Read(ctx, selector, func(all iter.Seq[T]) {
 			for object := range all {
 				if keep(object) {
@@ -26,7 +26,7 @@ func (s *Store[T]) Shared(selector string, keep func(T) bool) *Shared[T] {
 				}
 			}
 		})
-		return map[struct{}][]T{{}: kept}, err
+		return map[struct{}][]Object{{}: kept}, err
 	}
 	return &Shared[T]{concurrency.NewBatcher(list, concurrency.BatchOptions{})}
 }
@@ -35,7 +35,13 @@ func (s *Store[T]) Shared(selector string, keep func(T) bool) *Shared[T] {
 // It returns the errors of Store.Read, and concurrency.ErrClosed after Close.
 func (r *Shared[T]) Read(ctx context.Context) (iter.Seq[T], error) {
 	objects, _, err := r.lists.Get(ctx, struct{}{})
-	return slices.Values(objects), err
+	return func(yield func(T) bool) {
+		for _, object := range objects {
+			if !yield(object.(T)) {
+				return
+			}
+		}
+	}, err
 }
 
 // Close ends the reads. A nil reader needs none.

@@ -162,7 +162,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	c.volumes.Use(cluster.VolumeByHandle())
 	if env.Scope.Labelled {
-		c.unlabelled = c.volumes.Shared("!"+claim.NodeLabel, c.ofDriver)
+		c.unlabelled = cluster.NewShared(c.volumes, "!"+claim.NodeLabel, c.ofDriver)
 	}
 	if o.Attachments {
 		c.attachments = env.Set.Attachments()

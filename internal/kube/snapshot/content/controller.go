@@ -50,7 +50,8 @@ func New[T cluster.Object](
 		writer: &Writer[T]{Kind: t.Kind, Keys: t.Keys, API: api, Store: store, Recorder: env.Recorder},
 	}
 	if env.Scope.Labelled {
-		c.unlabelled = store.Shared("!"+claim.ManagedByLabel, func(object T) bool { return kind.View(object).Driver == env.Driver })
+		c.unlabelled = cluster.NewShared(store, "!"+claim.ManagedByLabel,
+			func(object T) bool { return kind.View(object).Driver == env.Driver })
 	}
 	c.queue = env.Queue(t.Queue, cluster.FlowOf(store, c.flow))
 	store.Use(byHandle(kind))
