@@ -91,7 +91,6 @@ type kubeParts struct {
 func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	// client-go logs through klog, which has one logger for the process.
 	klog.SetSlogLogger(p.logger.With("component", "client-go"))
-	limitHeap()
 	if err := k.check(); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -172,12 +173,13 @@ func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, er
 		return nil, &UsageError{Err: err}
 	}
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
+	limit := sync.OnceFunc(limitHeap)
 	options := host.Options{
 		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor,
 			Remains: d.local.remains}},
 		Rest: func() {
-			limitHeap()
+			limit()
 			releaseMemory(logger)
 		},
 	}

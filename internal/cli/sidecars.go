@@ -92,6 +92,7 @@ func (f *sidecarsFlags) run(command *cobra.Command, upstream *upstreamflags.Set)
 	for _, warning := range upstream.Warnings() {
 		f.logger.Warn(warning)
 	}
+	limitHeap()
 	process, err := newSidecarsProcess(f)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func Pointer(steps ...string) string {
 	var text strings.Builder
 	for _, step := range steps {
 		text.WriteByte('/')
-		text.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+		text.WriteString(strings.ReplaceAll(strings.ReplaceAll(step, "~", "~0"), "/", "~1"))
 	}
 	return text.String()
 }
