@@ -104,7 +104,7 @@ func (c *chaos) copied(volumes []corev1.PersistentVolume) error {
 		pv := &volumes[i]
 		node, restored := c.copies.nodes[pv.Spec.ClaimRef.Name]
 		affinity := pv.Spec.NodeAffinity
-		if restored && !(affinity != nil && claim.FitsNode(affinity, node, map[string]string{csidriver.TopologyKey: node})) {
+		if restored && (affinity == nil || !claim.FitsNode(affinity, node, map[string]string{csidriver.TopologyKey: node})) {
 			return fmt.Errorf("PersistentVolume %s of a snapshot of node %s has the affinity %v", pv.Name, node, affinity)
 		}
 	}
