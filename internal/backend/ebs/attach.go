@@ -9,13 +9,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/attachment"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodelocal"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
-
-// devicePath is the key of the publish context; the AWS EBS CSI driver has the same.
-const devicePath = "devicePath"
 
 // newAttachments makes the Machine that attaches and detaches.
 func (c *Controller) newAttachments() *attachment.Machine {
@@ -29,7 +27,7 @@ func (c *Controller) newAttachments() *attachment.Machine {
 func (c *Controller) Attach(
 	ctx context.Context, id, nodeID string, spec backend.AttachSpec,
 ) (map[string]string, error) {
-	if isNodeLocal(id) {
+	if nodelocal.Is(id) {
 		return c.attachNodeLocal(ctx, id, nodeID)
 	}
 	if !volumeID.MatchString(id) {
@@ -45,7 +43,7 @@ func (c *Controller) Attach(
 	if err != nil {
 		return nil, err
 	}
-	return map[string]string{devicePath: device}, nil
+	return map[string]string{nodelocal.DevicePathKey: device}, nil
 }
 
 // Detach detaches a volume from an instance, or from all. See attachment.Machine.

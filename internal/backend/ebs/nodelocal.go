@@ -4,35 +4,24 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodelocal"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// A node-local volume is a PersistentVolume whose handle names a device in place of a
-// volume. It is, on each instance, the volume that the instance has under that name, as a
-// rule from its launch template. Handle, publish context and flag are those of the AWS EBS
-// CSI driver.
-const nodeLocalPrefix = "local-ebs:/"
-
-// nodeLocalHandle has the device name as its submatch.
-var nodeLocalHandle = regexp.MustCompile(`^` + nodeLocalPrefix + `(/dev/[a-z0-9]{1,16})$`)
-
-// keyVolumeID is the key of the publish context for the volume that an instance has.
-const keyVolumeID = "volumeID"
-
-// attachNodeLocal returns the publish context of a node-local volume. It attaches nothing.
+// attachNodeLocal returns the publish context of a node-local volume: a PersistentVolume
+// whose handle names a device in place of a volume. It is, on each instance, the volume that
+// the instance has under that name, as a rule from its launch template. It attaches nothing.
 //
 // Errors: ErrInvalid (handle), ErrNotFound (instance, or nothing has the device name),
 // ErrPrecondition (not enabled, or the volume must not be shared), ErrBusy (not attached yet).
 func (c *Controller) attachNodeLocal(ctx context.Context, handle, nodeID string) (map[string]string, error) {
-	match := nodeLocalHandle.FindStringSubmatch(handle)
-	if match == nil {
+	device, ok := nodelocal.Device(handle)
+	if !ok {
 		return nil, fmt.Errorf("%w: the handle of a node-local volume is like local-ebs://dev/sdf, not %.64q",
 			backend.ErrInvalid, handle)
 	}
@@ -44,7 +33,8 @@ func (c *Controller) attachNodeLocal(ctx context.Context, handle, nodeID string)
 	if err != nil {
 		return nil, err
 	}
-	id, err := deviceOfInstance(instance, match[1])
+	device = "/dev/" + device
+	id, err := deviceOfInstance(instance, device)
 	if err != nil {
 		return nil, err
 	}
@@ -56,10 +46,10 @@ func (c *Controller) attachNodeLocal(ctx context.Context, handle, nodeID string)
 	if name := cmp.Or(v.Tags[tags.VolumeName], v.Tags[tags.PVName]); name != "" {
 		return nil, fmt.Errorf("%w: device %s of instance %s is volume %s, which was provisioned as %s; "+
 			"use a device name that drivers choose last, such as /dev/sdf",
-			backend.ErrPrecondition, match[1], instance.ID, id, name)
+			backend.ErrPrecondition, device, instance.ID, id, name)
 	}
 	c.nodeLocal.add(handle, nodeID)
-	return map[string]string{devicePath: match[1], keyVolumeID: id}, nil
+	return map[string]string{nodelocal.DevicePathKey: device, nodelocal.VolumeIDKey: id}, nil
 }
 
 // deviceOfInstance is the volume that an instance has under a device name.
@@ -126,11 +116,9 @@ func (n *nodeLocals) listed() []cloud.Volume {
 	return volumes
 }
 
-func isNodeLocal(id string) bool { return strings.HasPrefix(id, nodeLocalPrefix) }
-
 // notAVolume is the error for an ID that EC2 would refuse as malformed.
 func notAVolume(id string) error {
-	if isNodeLocal(id) {
+	if nodelocal.Is(id) {
 		return fmt.Errorf("%w: %.64q is node-local, which has no size, snapshots or attributes of its own; "+
 			"use the volume of each instance",
 			backend.ErrNotFound, id)

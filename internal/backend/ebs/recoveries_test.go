@@ -39,8 +39,8 @@ func recoveries() []recovery {
 			name: "attach", prepare: withVolume, through: []string{"AttachVolume"},
 			do: func(ctx context.Context, p process, on *objects) error {
 				published, err := p.Attach(ctx, on.volume, on.instance, backend.AttachSpec{Capability: one})
-				if err == nil && published[devicePath] != "/dev/xvdaa" {
-					return errors.New("attached as " + published[devicePath])
+				if err == nil && published["devicePath"] != "/dev/xvdaa" {
+					return errors.New("attached as " + published["devicePath"])
 				}
 				return err
 			},

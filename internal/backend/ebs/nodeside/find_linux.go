@@ -5,6 +5,7 @@ import (
 	"regexp"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodelocal"
 )
 
 // target is the disk of a request on this machine, or a partition of it.
@@ -97,7 +98,7 @@ func (n *Node) findXen(w request) (*disk, error) {
 	requested, isName := slotOfName(w.devicePath)
 	if !isName {
 		return nil, fmt.Errorf("%w: %s of the attachment is %.64q; on this instance it is like /dev/xvdf",
-			backend.ErrInvalid, keyDevicePath, w.devicePath)
+			backend.ErrInvalid, nodelocal.DevicePathKey, w.devicePath)
 	}
 	for i := range disks {
 		if disks[i].slot == requested {

@@ -3,31 +3,24 @@ package nodeside
 import (
 	"context"
 	"fmt"
-	"regexp"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodelocal"
 )
 
-// nodeLocal matches the handle of a node-local volume, whose volume differs from node to
-// node: the publish context names it. The calls that have no publish context find it in a
-// record of the machine.
-var nodeLocal = regexp.MustCompile(`^local-ebs://dev/([a-z0-9]{1,16})$`)
-
-// keyVolumeID is the key of the publish context for a node-local volume's ID.
-const keyVolumeID = "volumeID"
-
-// aliasSuffix is of the records of node-local volumes: which volume a handle means. They
-// are hints like claims, because the kubelet stages again after a reboot.
+// aliasSuffix is of the records of node-local volumes: which volume a handle means on this
+// machine. The publish context names it, and the calls without one read the record. The
+// records are hints like claims, because the kubelet stages again after a reboot.
 const aliasSuffix = ".alias.json"
 
 // volumeOf returns the ID of the volume that a handle means on this machine. It is "" for a
 // node-local volume that was not opened since the machine's boot.
 func (n *Node) volumeOf(handle string) (string, error) {
-	match := nodeLocal.FindStringSubmatch(handle)
-	if match == nil {
+	device, ok := nodelocal.Device(handle)
+	if !ok {
 		return handle, nil
 	}
-	found, err := n.records.read(match[1], aliasSuffix)
+	found, err := n.records.read(device, aliasSuffix)
 	if found == nil || err != nil {
 		return "", err
 	}
@@ -37,16 +30,16 @@ func (n *Node) volumeOf(handle string) (string, error) {
 // resolve replaces the handle of a node-local volume by the volume's ID, and records it.
 // ErrInvalid if the publish context has no ID, ErrPrecondition without a state directory.
 func (n *Node) resolve(ctx context.Context, r backend.DeviceRequest) (backend.DeviceRequest, error) {
-	match := nodeLocal.FindStringSubmatch(r.VolumeID)
-	if match == nil {
+	device, ok := nodelocal.Device(r.VolumeID)
+	if !ok {
 		return r, nil
 	}
-	handle, id := r.VolumeID, r.PublishContext[keyVolumeID]
+	handle, id := r.VolumeID, r.PublishContext[nodelocal.VolumeIDKey]
 	r.VolumeID = id
 	if !volumeID.MatchString(id) {
 		return r, fmt.Errorf("%w: %s of the attachment of %s is %.64q, not the ID of an EBS volume; "+
 			"the controller sets it with --enable-node-local-volumes",
-			backend.ErrInvalid, keyVolumeID, handle, id)
+			backend.ErrInvalid, nodelocal.VolumeIDKey, handle, id)
 	}
 	if before, err := n.volumeOf(handle); err != nil || before == id {
 		return r, err
@@ -58,7 +51,7 @@ func (n *Node) resolve(ctx context.Context, r backend.DeviceRequest) (backend.De
 		err = n.records.remove(id, markSuffix)
 	}
 	if err == nil {
-		err = n.records.write(match[1], aliasSuffix, record{Volume: id}, false)
+		err = n.records.write(device, aliasSuffix, record{Volume: id}, false)
 	}
 	if err != nil {
 		return r, err

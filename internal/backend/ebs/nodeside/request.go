@@ -5,13 +5,12 @@ import (
 	"strconv"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodelocal"
 )
 
-// Keys of the volume context and of the publish context.
-const (
-	keyPartition  = "partition"  // of the volume: a number; 0 or no value means the disk
-	keyDevicePath = "devicePath" // of the attachment: the requested device name
-)
+// keyPartition is the key of the volume context for the number of a partition; 0 or no value
+// means the disk.
+const keyPartition = "partition"
 
 // request is a checked request for a device.
 type request struct {
@@ -27,7 +26,7 @@ func newRequest(r backend.DeviceRequest, legacyXFS bool) (request, error) {
 	if err != nil {
 		return request{}, err
 	}
-	w := request{volumeID: r.VolumeID, serial: serial, devicePath: r.PublishContext[keyDevicePath],
+	w := request{volumeID: r.VolumeID, serial: serial, devicePath: r.PublishContext[nodelocal.DevicePathKey],
 		readOnly: r.ReadOnly}
 	if w.partition, err = partitionOf(r.VolumeContext); err != nil {
 		return request{}, err

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodelocal"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
@@ -35,8 +36,13 @@ func (w *Windows) NodeInfo(ctx context.Context) (backend.NodeInfo, error) {
 	return w.identity.info(instance, 1+instance.Volumes), nil
 }
 
-// CheckID returns ErrNotFound for a malformed volume ID.
+// CheckID returns ErrNotFound for a malformed volume ID, and for a node-local volume: nothing
+// records on Windows which volume its handle means, for the calls without a publish context.
 func (w *Windows) CheckID(id string) error {
+	if nodelocal.Is(id) {
+		return fmt.Errorf("%w: volume %.64q is node-local, which Windows nodes do not serve; "+
+			"keep its pods on Linux nodes with the node selector kubernetes.io/os: linux", backend.ErrNotFound, id)
+	}
 	_, err := serialOf(id)
 	return err
 }

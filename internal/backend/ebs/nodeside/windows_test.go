@@ -3,6 +3,7 @@ package nodeside
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -77,6 +78,10 @@ func TestWindows_knowsAVolumeByTheDisksSerialNumber(t *testing.T) {
 		}
 	}
 	if err := w.CheckID(long); err != nil {
+		t.Error(err)
+	}
+	err := w.CheckID("local-ebs://dev/sdf")
+	if !errors.Is(err, backend.ErrNotFound) || !strings.Contains(err.Error(), `"local-ebs://dev/sdf" is node-local, which Windows nodes do not serve`) {
 		t.Error(err)
 	}
 }

@@ -19,7 +19,7 @@ func (m *machine) plugXen(name, node string, size int64) *plugged {
 }
 
 func published(device string) backend.DeviceRequest {
-	return backend.DeviceRequest{VolumeID: volumeA, PublishContext: map[string]string{keyDevicePath: device}}
+	return backend.DeviceRequest{VolumeID: volumeA, PublishContext: map[string]string{"devicePath": device}}
 }
 
 // The slot counts, not the letters that the guest shows it by: some guests show
