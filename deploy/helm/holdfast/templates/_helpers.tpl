@@ -365,7 +365,8 @@ initContainers: {{- toYaml . | nindent 2 }}
 
 {{/*
 Where a node half runs. On EKS, Fargate and hybrid nodes cannot have EBS volumes,
-and Auto Mode brings a driver of its own.
+Auto Mode brings a driver of its own, and nodes of SageMaker HyperPod get volumes from
+SageMaker's API alone.
 */}}
 {{- define "holdfast.nodeAffinity" -}}
 {{- if .Values.node.affinity }}
@@ -378,6 +379,9 @@ nodeAffinity:
           - key: eks.amazonaws.com/compute-type
             operator: NotIn
             values: [fargate, auto, hybrid]
+          - key: sagemaker.amazonaws.com/compute-type
+            operator: NotIn
+            values: [hyperpod]
 {{- end }}
 {{- end -}}
 

@@ -53,7 +53,11 @@ func (k Kubernetes) Instance(ctx context.Context) (Instance, error) {
 		return Instance{}, err
 	}
 	id, zone, ok := ParseProviderID(providerID)
-	if !ok {
+	switch {
+	case strings.Contains(providerID, "/hyperpod-"):
+		return Instance{}, fmt.Errorf("%w: spec.providerID of the Node is %q; nodes of SageMaker HyperPod are not served: "+
+			"keep the driver off nodes with the label sagemaker.amazonaws.com/compute-type: hyperpod", backend.ErrPrecondition, providerID)
+	case !ok:
 		return Instance{}, fmt.Errorf("%w: spec.providerID of the Node is %q; that of an EC2 instance is like aws:///us-east-1a/i-0123456789abcdef0",
 			backend.ErrPrecondition, providerID)
 	}

@@ -177,6 +177,10 @@ func TestKubernetes_readsTheNodeObject(t *testing.T) {
 			t.Errorf("%q: %+v, %v", bad.providerID, found, err)
 		}
 	}
+	hyperpod := object{providerID: "aws:///usw2-az2/sagemaker/cluster/hyperpod-abc-" + id}
+	if _, err := (Kubernetes{Object: hyperpod}).Instance(t.Context()); err == nil || !strings.Contains(err.Error(), "HyperPod are not served") {
+		t.Error(err)
+	}
 	if _, err := (Kubernetes{Object: object{err: context.DeadlineExceeded}}).Instance(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
