@@ -20,6 +20,11 @@ const NodeLabel = "holdfast.dev/node"
 // the drivers know whether they have it. Each node's process watches it.
 const AnyNode = ""
 
+// UnknownNode is the value of NodeLabel that an admission policy gives a PersistentVolume
+// that is created without the label. Each node's process watches it until the coordinating
+// process replaces the value. No node has this name, because of its underscore.
+const UnknownNode = "unknown_node"
+
 // NodeLabelValue returns the value of NodeLabel for a node: its name, or a hash of a name
 // that a label cannot hold: one that is too long, or an invalid one that a user wrote. No
 // node can have the hash as its name, because names of nodes have no underscore.
@@ -36,9 +41,10 @@ const hashedNode = "sha256_"
 // NodeLabelHashed reports whether a value of NodeLabel is a hash of a node's name.
 func NodeLabelHashed(value string) bool { return strings.HasPrefix(value, hashedNode) }
 
-// NodeSelector selects the objects that a label assigns to a node or to any node.
+// NodeSelector selects the objects that a label assigns to a node, to any node or to one
+// that is not known yet.
 func NodeSelector(label, node string) string {
-	return fmt.Sprintf("%s in (%s,%s)", label, AnyNode, NodeLabelValue(node))
+	return fmt.Sprintf("%s in (%s,%s,%s)", label, AnyNode, UnknownNode, NodeLabelValue(node))
 }
 
 // The annotations of the node that is selected for a claim; the second one is older.

@@ -31,7 +31,7 @@ func TestNodeLabel_selectsTheObjectsOfOneNode(t *testing.T) {
 				t.Errorf("the selector of %s selects objects of %s: %t", node, other, selected)
 			}
 		}
-		if !selector.Matches(k8slabels.Set{NodeLabel: AnyNode}) || selector.Matches(k8slabels.Set{}) {
+		if !selector.Matches(k8slabels.Set{NodeLabel: AnyNode}) || !selector.Matches(k8slabels.Set{NodeLabel: UnknownNode}) || selector.Matches(k8slabels.Set{}) {
 			t.Errorf("%s: the selector selects what any node may have, and nothing without the label", selector)
 		}
 	}

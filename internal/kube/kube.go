@@ -215,7 +215,7 @@ func (c *Controllers) newEnv(info driverInfo) (*cluster.Env, func(), error) {
 	return &cluster.Env{
 		Driver: info.name, Clients: o.Clients, Set: set,
 		CSI: o.CSI, DriverNode: info.nodeID, Recorder: recorder, Scope: info.scope, Namespace: o.Namespace, Intents: o.Intents,
-		Limits: o.Limits.All,
+		LabelPolicy: cluster.LabelPolicy{Name: o.Tuning.NodeLabelPolicy}, Limits: o.Limits.All,
 		Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
 	}, stop, nil
 }
@@ -245,6 +245,9 @@ func (c *Controllers) logMissingRights(ctx context.Context, scope cluster.Scope,
 	}
 	if slices.Contains(roles, rights.Resize) {
 		needed = append(needed, rights.Modify)
+	}
+	if scope.Labelled && o.Tuning.NodeLabelPolicy != "" {
+		needed = append(needed, rights.LabelPolicy)
 	}
 	if o.NodeLabels != nil && scope.Central() {
 		needed = append(needed, rights.NodeLabels)

@@ -31,7 +31,9 @@ type Tuning struct {
 	ImmediateOnNodes, HandleInUse bool
 	// NodeObjectsOnly restricts a node's process to the objects of its node
 	// (cluster.Scope.Labelled).
-	NodeObjectsOnly           bool
+	NodeObjectsOnly bool
+	// NodeLabelPolicy is cluster.LabelPolicy's name.
+	NodeLabelPolicy           string
 	ExtraModifyMetadata       bool
 	SnapshotNames, GroupNames claim.Naming
 	ReconcileSync             time.Duration
@@ -63,6 +65,9 @@ func (t *Tuning) Bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&t.NodeObjectsOnly, "node-objects-only", false,
 		"with node deployment, list and watch the objects of this node only; "+
 			"one process, elected by a lease, labels them and selects nodes")
+	flags.StringVar(&t.NodeLabelPolicy, "node-label-policy", "",
+		"with --node-objects-only, the `NAME` of the MutatingAdmissionPolicy and its binding that label PersistentVolumes "+
+			"of the driver when they are created; without them, each deletion lists those without a label")
 	flags.BoolVar(&t.HandleInUse, "handle-volume-inuse-error", true,
 		"after the driver refused to expand a volume in use, retry only when it is not in use")
 	flags.BoolVar(&t.ExtraModifyMetadata, "extra-modify-metadata", false,

@@ -3,14 +3,17 @@ package apiserver
 import (
 	"context"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -37,6 +40,10 @@ func (n narrow) AuthorizationV1() api.AuthorizationV1 {
 	return narrowAuthorization{n.clients.AuthorizationV1()}
 }
 func (n narrow) AppsV1() api.AppsV1 { return narrowApps{n.clients.AppsV1()} }
+
+func (n narrow) AdmissionV1() api.AdmissionV1 {
+	return narrowAdmission{n.clients.AdmissionregistrationV1()}
+}
 
 func (n narrow) Served(_ context.Context, version schema.GroupVersion) (*metav1.APIResourceList, error) {
 	return n.clients.Discovery().ServerResourcesForGroupVersion(version.String())
@@ -135,4 +142,31 @@ type narrowApps struct{ client appsclient.AppsV1Interface }
 
 func (n narrowApps) ReplicaSets(namespace string) api.Getter[*appsv1.ReplicaSet] {
 	return n.client.ReplicaSets(namespace)
+}
+
+type narrowAdmission struct {
+	client admissionclient.AdmissionregistrationV1Interface
+}
+
+func (n narrowAdmission) MutatingAdmissionPolicies() api.Getter[*metav1.PartialObjectMetadata] {
+	return metadata[*admissionv1.MutatingAdmissionPolicy]{n.client.MutatingAdmissionPolicies()}
+}
+
+func (n narrowAdmission) MutatingAdmissionPolicyBindings() api.Getter[*metav1.PartialObjectMetadata] {
+	return metadata[*admissionv1.MutatingAdmissionPolicyBinding]{n.client.MutatingAdmissionPolicyBindings()}
+}
+
+// metadata answers with the metadata of objects.
+type metadata[T api.Object] struct{ objects api.Getter[T] }
+
+func (m metadata[T]) Get(ctx context.Context, name string, options metav1.GetOptions) (*metav1.PartialObjectMetadata, error) {
+	object, err := m.objects.Get(ctx, name, options)
+	if err != nil {
+		return nil, err
+	}
+	found, err := meta.Accessor(object)
+	if err != nil {
+		return nil, err
+	}
+	return meta.AsPartialObjectMetadata(found), nil
 }

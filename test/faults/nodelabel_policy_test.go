@@ -3,6 +3,8 @@
 package faults
 
 import (
+	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -10,21 +12,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// TestNodeLabelPolicy_labelsClaims: the policy of local-node-label.yaml labels claims of the driver
-// with the node that is selected for them, and leaves every other write as it is.
-func TestNodeLabelPolicy_labelsClaims(t *testing.T) {
+// TestNodeLabelPolicy: the policies of local-node-label.yaml label what concerns the driver.
+func TestNodeLabelPolicy(t *testing.T) {
 	t.Parallel()
 	core := kubernetes.NewForConfigOrDie(shared)
 	installed := installPolicies(t.Context(), t, core, shipped(t, "local-node-label.yaml"), nil, nil, nil)
-	if installed.made["MutatingAdmissionPolicy"] != 1 {
+	if installed.made["MutatingAdmissionPolicy"] != 2 {
 		t.Fatalf("the manifest has %v", installed.made)
 	}
 	t.Cleanup(installed.remove)
+	t.Run("claims", func(t *testing.T) { labelsClaims(t, core) })
+	t.Run("volumes", func(t *testing.T) { labelsVolumes(t, core) })
+}
+
+// labelsClaims: a claim has the node that is selected for it, and every other write is as it
+// would be without the policy.
+func labelsClaims(t *testing.T, core kubernetes.Interface) {
 	class := "node-label"
 	// create returns the label of a claim as the API server would store it.
 	create := func(driver, node string) (label string, err error) {
@@ -63,5 +72,56 @@ func TestNodeLabelPolicy_labelsClaims(t *testing.T) {
 		if label, err := create(c.driver, c.node); err != nil || label != c.label {
 			t.Errorf("driver %s, node %q: label %q, want %q; %v", c.driver, c.node, label, c.label, err)
 		}
+	}
+}
+
+// labelsVolumes: PersistentVolumes of the driver that are created or left without the label get
+// it, and no others.
+func labelsVolumes(t *testing.T, core kubernetes.Interface) {
+	volume := func(driver string, labels map[string]string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "node-label-", Labels: labels},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+					Driver: driver, VolumeHandle: "h",
+				}},
+			},
+		}
+	}
+	volumes := core.CoreV1().PersistentVolumes()
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
+		stored, err := volumes.Create(t.Context(), volume(localDriver, nil), metav1.CreateOptions{DryRun: dry})
+		if err == nil && stored.Labels[claim.NodeLabel] == claim.UnknownNode {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the policy does not act: %v, %v", stored.Labels, err)
+		}
+	}
+	for name, row := range map[string]struct {
+		driver string
+		labels map[string]string
+		want   map[string]string
+	}{
+		"with another label": {localDriver, map[string]string{"team": "a"}, map[string]string{"team": "a", claim.NodeLabel: claim.UnknownNode}},
+		"of a node":          {localDriver, map[string]string{claim.NodeLabel: "n1"}, map[string]string{claim.NodeLabel: "n1"}},
+		"of any node":        {localDriver, map[string]string{claim.NodeLabel: claim.AnyNode}, map[string]string{claim.NodeLabel: claim.AnyNode}},
+		"of another driver":  {"other.example", nil, nil},
+	} {
+		if stored, err := volumes.Create(t.Context(), volume(row.driver, row.labels), metav1.CreateOptions{DryRun: dry}); err != nil || !maps.Equal(stored.Labels, row.want) {
+			t.Errorf("a volume %s: %v, %v; want %v", name, stored.Labels, err, row.want)
+		}
+	}
+
+	stored, err := volumes.Create(t.Context(), volume(localDriver, map[string]string{claim.NodeLabel: "n1"}), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = volumes.Delete(context.Background(), stored.Name, metav1.DeleteOptions{}) })
+	stored, err = volumes.Patch(t.Context(), stored.Name, types.MergePatchType, []byte(`{"metadata":{"labels":null}}`), metav1.PatchOptions{})
+	if err != nil || stored.Labels[claim.NodeLabel] != claim.UnknownNode {
+		t.Errorf("a volume whose label was removed: %v, %v", stored.Labels, err)
 	}
 }

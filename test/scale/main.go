@@ -42,6 +42,7 @@ type settings struct {
 	first, nodes, parallel        int
 	latency                       time.Duration
 	ownOnly, elect                bool
+	labelPolicy                   string
 	capacity                      sizes
 }
 
@@ -119,6 +120,7 @@ func parse() (s settings, err error) {
 	flag.IntVar(&s.parallel, "parallel", 25, "nodes that fill their caches at the same time")
 	flag.DurationVar(&s.latency, "latency", 0, "how long a driver takes to create or delete a volume")
 	flag.BoolVar(&s.ownOnly, "node-objects-only", true, "receive the objects of the own node only, as --node-objects-only")
+	flag.StringVar(&s.labelPolicy, "node-label-policy", "", "`NAME` of the policy that labels volumes, as --node-label-policy")
 	flag.Var(&s.capacity, "capacity", "`SIZES` of the nodes' storage, separated by commas, of which each node has the next one; 1Ti if it is not given")
 	flag.StringVar(&s.sockets, "sockets", "", "`DIR` for the sockets of the drivers, NODE.sock; no controllers are run")
 	flag.BoolVar(&s.elect, "elect", true, "take part in the election of the process that coordinates all nodes")
@@ -167,7 +169,7 @@ func (s settings) node(name string) (*kube.Controllers, error) {
 	o.Tuning.Bind(pflag.NewFlagSet("", pflag.PanicOnError)) // sets the defaults
 	o.Limits.Bind(pflag.NewFlagSet("", pflag.PanicOnError))
 	o.Tuning.StrictTopology, o.Tuning.Capacity = true, true // as the chart of local sets them
-	o.Tuning.NodeObjectsOnly = s.ownOnly
+	o.Tuning.NodeObjectsOnly, o.Tuning.NodeLabelPolicy = s.ownOnly, s.labelPolicy
 	return kube.New(o)
 }
 

@@ -104,7 +104,7 @@ func TestNodeLabel_isCopiedWhereTheAPIServerCanDoIt(t *testing.T) {
 		served []string
 		want   int
 	}{
-		{"{}", []string{mutatingPolicies}, 1},
+		{"{}", []string{mutatingPolicies}, 2}, // of claims and of volumes
 		{"{}", nil, 0},
 		{"{local: {nodeObjectsOnly: false}}", []string{mutatingPolicies}, 0},
 		{"{backend: ebs}", []string{mutatingPolicies}, 0},

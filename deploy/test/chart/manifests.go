@@ -35,10 +35,13 @@ metadata:
 func (c Chart) Manifests() ([]Manifest, error) {
 	documents, err := c.Render(Options{
 		Release: "holdfast", Namespace: manifestNamespace, Values: "{backend: local, installSnapshotClasses: always}",
+		Served: []string{mutatingPolicies},
 	})
 	if err != nil {
 		return nil, err
 	}
+	// In a file of its own: older API servers refuse it, and the rest works without it.
+	documents = slices.DeleteFunc(documents, func(d Document) bool { return strings.HasPrefix(d.Name, nodeLabel) })
 	policies, err := c.policies()
 	if err != nil {
 		return nil, err
@@ -57,14 +60,17 @@ func (c Chart) Manifests() ([]Manifest, error) {
 	}, policies, windows), nil
 }
 
+// nodeLabel begins the names of the policies in local-node-label.yaml.
+const nodeLabel = "holdfast-node-label"
+
 // mutatingPolicies is the kind that the API server has to serve for the label of claims.
 const mutatingPolicies = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 
 // policies are the rules of admission, one file each.
 func (c Chart) policies() (manifests []Manifest, err error) {
 	for _, file := range []struct{ name, what, values, only string }{
-		{"local-node-label.yaml", "# Labels claims with their node in the write that selects it, for local.yaml (Kubernetes 1.36 and later).\n",
-			"{backend: local}", "holdfast-node-label"},
+		{"local-node-label.yaml", "# Labels claims and PersistentVolumes when they are written, for local.yaml (Kubernetes 1.36 and later).\n",
+			"{backend: local}", nodeLabel},
 		{"ebs-label-nodes.yaml", "# What the controller of the backend ebs may change of Nodes with --label-nodes (Kubernetes 1.30 and later).\n",
 			"{backend: ebs, ebs: {labelNodes: true}}", "holdfast-controller-nodes"},
 		{"pipe-policy.yaml", "# Who may have the pipes of csi-proxy (Kubernetes 1.30 and later). Allow accounts where it says \"in []\".\n",

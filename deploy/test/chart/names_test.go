@@ -53,7 +53,7 @@ func TestNames_ofTwoReleasesDiffer(t *testing.T) {
 			{Release: "holdfast", Namespace: "one"}, {Release: "holdfast", Namespace: "two"}, {Release: "second", Namespace: "one"},
 			{Release: "holdfast-x", Namespace: "y"}, {Release: "holdfast", Namespace: "x-y"},
 		} {
-			o.Values = values
+			o.Values, o.Served = values, []string{mutatingPolicies}
 			for _, object := range clusterWide(t, o) {
 				if other, ok := seen[object]; ok {
 					t.Errorf("%s: %s is of release %s in %s and of %s in %s", name, object, other.Release, other.Namespace, o.Release, o.Namespace)

@@ -63,6 +63,9 @@ func needed(arguments map[string]string, central bool) []rights.Right {
 	if arguments["node-objects-only"] == "true" && arguments["leader-election"] != "false" {
 		roles = append(roles, rights.Coordinate, rights.Lease)
 	}
+	if arguments["node-label-policy"] != "" {
+		roles = append(roles, rights.LabelPolicy)
+	}
 	if arguments["enable-capacity"] == "true" {
 		roles = append(roles, rights.Capacity)
 	}

@@ -36,6 +36,7 @@ type Kubernetes interface {
 	CoordinationV1() CoordinationV1
 	AuthorizationV1() AuthorizationV1
 	AppsV1() AppsV1
+	AdmissionV1() AdmissionV1
 	// Served lists the resources of a group's version, its custom ones as well.
 	// A group that is not served is an error that apierrors.IsNotFound recognises.
 	Served(ctx context.Context, version schema.GroupVersion) (*metav1.APIResourceList, error)
@@ -78,6 +79,13 @@ type AuthorizationV1 interface {
 // AppsV1 is the group apps, version v1.
 type AppsV1 interface {
 	ReplicaSets(namespace string) Getter[*appsv1.ReplicaSet]
+}
+
+// AdmissionV1 is the group admissionregistration.k8s.io, version v1: the metadata of its
+// objects.
+type AdmissionV1 interface {
+	MutatingAdmissionPolicies() Getter[*metav1.PartialObjectMetadata]
+	MutatingAdmissionPolicyBindings() Getter[*metav1.PartialObjectMetadata]
 }
 
 // Snapshots is the API of the custom resources for snapshots.

@@ -108,6 +108,7 @@ func (k kubernetes) StorageV1() StorageV1             { return storage{k.storage
 func (k kubernetes) CoordinationV1() CoordinationV1   { return coordination{k.coordination} }
 func (k kubernetes) AuthorizationV1() AuthorizationV1 { return authorization{k.authorization} }
 func (k kubernetes) AppsV1() AppsV1                   { return apps{k.apps} }
+func (k kubernetes) AdmissionV1() AdmissionV1         { return admission{k.core} }
 
 func (k kubernetes) Served(ctx context.Context, version schema.GroupVersion) (*metav1.APIResourceList, error) {
 	found := &metav1.APIResourceList{}

@@ -1,6 +1,9 @@
 package api
 
 import (
+	"context"
+	"encoding/json"
+
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -8,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/gentype"
 
@@ -123,6 +127,36 @@ type apps struct{ group }
 
 func (g apps) ReplicaSets(namespace string) Getter[*appsv1.ReplicaSet] {
 	return single[appsv1.ReplicaSet](g.group, "replicasets", namespace)
+}
+
+// admission reads metadata alone, so that the group's kinds are not registered.
+type admission struct{ group }
+
+func (g admission) MutatingAdmissionPolicies() Getter[*metav1.PartialObjectMetadata] {
+	return metadata{g.group, "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"}
+}
+
+func (g admission) MutatingAdmissionPolicyBindings() Getter[*metav1.PartialObjectMetadata] {
+	return metadata{g.group, "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"}
+}
+
+// metadata reads the metadata of a kind without namespace.
+type metadata struct {
+	group
+	path string
+}
+
+// onlyMetadata is what client-go's metadata client accepts.
+const onlyMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+func (m metadata) Get(ctx context.Context, name string, options metav1.GetOptions) (*metav1.PartialObjectMetadata, error) {
+	found := &metav1.PartialObjectMetadata{}
+	answer, err := m.client.Get().AbsPath(m.path, name).SetHeader("Accept", onlyMetadata).
+		VersionedParams(&options, m.options).Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(answer, found)
+	}
+	return found, err
 }
 
 type volumeSnapshots struct{ group }

@@ -44,6 +44,8 @@ type Env struct {
 	// Namespace is where the process's own objects live, and Intents that of its
 	// intents, whose ConfigMaps it may change.
 	Namespace, Intents string
+	// LabelPolicy labels new PersistentVolumes, with Scope.Labelled.
+	LabelPolicy LabelPolicy
 	Limits
 
 	Logger     *slog.Logger
@@ -68,6 +70,15 @@ func (l Limits) Or(others Limits) Limits {
 		Retry:   work.Retry{Start: cmp.Or(l.Retry.Start, others.Retry.Start), Max: cmp.Or(l.Retry.Max, others.Retry.Max)},
 		Timeout: cmp.Or(l.Timeout, others.Timeout),
 	}
+}
+
+// LabelPolicy names a MutatingAdmissionPolicy and its binding that label the driver's
+// PersistentVolumes in the writes that create and change them.
+type LabelPolicy struct {
+	Name string // "" means that there is none
+	// Settle is the time from which on all API servers apply a policy that this process
+	// has seen. 0 means a minute.
+	Settle time.Duration
 }
 
 // queues are the queues of a process, by name.

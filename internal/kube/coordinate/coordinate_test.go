@@ -41,6 +41,9 @@ func TestLabels_ofVolumes(t *testing.T) {
 		"with a wrong label":            {func(pv *corev1.PersistentVolume) { at(hostKey, "n1")(pv); labelledAs("n2")(pv) }, "n1"},
 		"of a zone, labelled for one":   {func(pv *corev1.PersistentVolume) { at(zoneKey, "z")(pv); labelledAs("n2")(pv) }, "n2"},
 		"of a gone node, with a label":  {func(pv *corev1.PersistentVolume) { at(hostKey, "gone")(pv); labelledAs("gone")(pv) }, "gone"},
+		"of one node, created without":  {func(pv *corev1.PersistentVolume) { at(hostKey, "n1")(pv); labelledAs(claim.UnknownNode)(pv) }, "n1"},
+		"of a zone, created without":    {func(pv *corev1.PersistentVolume) { at(zoneKey, "z")(pv); labelledAs(claim.UnknownNode)(pv) }, claim.AnyNode},
+		"of a gone node, without":       {func(pv *corev1.PersistentVolume) { at(hostKey, "gone")(pv); labelledAs(claim.UnknownNode)(pv) }, claim.UnknownNode},
 		"of another driver":             {func(pv *corev1.PersistentVolume) { at(hostKey, "n1")(pv); pv.Spec.CSI.Driver = "other" }, "-"},
 		"of one node, asked by drivers": {func(pv *corev1.PersistentVolume) { at(hostKey, "n1")(pv); labelledAs(claim.AnyNode)(pv) }, claim.AnyNode},
 	} {

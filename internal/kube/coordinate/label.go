@@ -13,18 +13,25 @@ import (
 )
 
 // volumesByLabel finds the driver's PersistentVolumes by the value of claim.NodeLabel, or by
-// wakeKey without the label.
+// wakeKey without one.
 func (c *Controller) volumesByLabel() cluster.Index[*corev1.PersistentVolume] {
 	return cluster.Index[*corev1.PersistentVolume]{Name: "nodeLabel", Values: func(pv *corev1.PersistentVolume) []string {
-		value, found := pv.Labels[claim.NodeLabel]
+		value, labelled := labelOf(pv)
 		switch {
 		case !c.made(pv):
 			return nil
-		case !found:
+		case !labelled:
 			return []string{wakeKey}
 		}
 		return []string{value}
 	}}
+}
+
+// labelOf returns the value of claim.NodeLabel of a PersistentVolume. An admission policy may
+// have labelled it before its node was found.
+func labelOf(pv *corev1.PersistentVolume) (value string, labelled bool) {
+	value, labelled = pv.Labels[claim.NodeLabel]
+	return value, labelled && value != claim.UnknownNode
 }
 
 // made reports whether a PersistentVolume is of the driver.
@@ -56,7 +63,7 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 		return 0, nil
 	}
 	value, known := c.labelOfVolume(pv)
-	current, labelled := pv.Labels[claim.NodeLabel]
+	current, labelled := labelOf(pv)
 	if !known || labelled && current == value {
 		return 0, nil
 	}
@@ -86,7 +93,7 @@ func (c *Controller) labelOfVolume(pv *corev1.PersistentVolume) (value string, k
 	if affinity == nil || affinity.Required == nil {
 		return claim.AnyNode, true
 	}
-	current, labelled := pv.Labels[claim.NodeLabel]
+	current, labelled := labelOf(pv)
 	if labelled && current == claim.AnyNode {
 		return current, true
 	}
@@ -122,7 +129,7 @@ func (c *Controller) twinOfAnotherNode(pv *corev1.PersistentVolume) bool {
 // that is bound to a volume of another driver, which labels it.
 func (c *Controller) labelOfClaim(pvc *corev1.PersistentVolumeClaim) (value string, known bool) {
 	if pv := c.volumeOf(pvc); pv != nil {
-		if value, labelled := pv.Labels[claim.NodeLabel]; labelled {
+		if value, labelled := labelOf(pv); labelled {
 			return value, true
 		}
 		return c.labelOfVolume(pv)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -86,6 +87,11 @@ func (c *Controller) patchSnapshot(
 	return c.snapshots.Patch(ctx, snapshots, snapshot, ops...)
 }
 
+// ofDriver reports whether a PersistentVolume has a volume of the driver.
+func (c *Controller) ofDriver(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.env.Driver
+}
+
 // unwatchedTwin returns the name of a PersistentVolume that names the same volume and that
 // this process does not watch: an administrator has just written it, and it is not labelled
 // yet, or it is labelled for another node although several can have the volume. The deletion
@@ -94,17 +100,12 @@ func (c *Controller) unwatchedTwin(ctx context.Context, pv *corev1.PersistentVol
 	if c.unlabelled == nil {
 		return "", nil
 	}
-	if pv.Labels[claim.NodeLabel] == claim.AnyNode {
+	if label := pv.Labels[claim.NodeLabel]; label == claim.AnyNode || label == claim.UnknownNode {
 		err = c.volumes.Read(ctx, "", func(all iter.Seq[*corev1.PersistentVolume]) {
 			twin = lifecycle.FindTwin(all, pv, c.elsewhereVolume)
 		})
 		return twin, err
 	}
-	volumes, err := c.unlabelled.Read(ctx)
-	return lifecycle.FindTwin(volumes, pv, c.elsewhereVolume), err
-}
-
-// ofDriver reports whether a PersistentVolume is the driver's.
-func (c *Controller) ofDriver(pv *corev1.PersistentVolume) bool {
-	return pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.env.Driver
+	volumes, err := c.unlabelled.List(ctx)
+	return lifecycle.FindTwin(slices.Values(volumes), pv, c.elsewhereVolume), err
 }

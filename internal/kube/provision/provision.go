@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
+	"github.com/holdfast-csi/holdfast/internal/kube/unlabelled"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
@@ -120,9 +121,9 @@ type Controller struct {
 	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots, and with Scope.Labelled
 	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes, and with Scope.Labelled
 	grants      *cluster.Grants                             // nil without Options.CrossNamespace
-	// unlabelled reads the PersistentVolumes of the driver without claim.NodeLabel; nil
+	// unlabelled finds the PersistentVolumes of the driver without claim.NodeLabel; nil
 	// without Scope.Labelled.
-	unlabelled *cluster.Shared[*corev1.PersistentVolume]
+	unlabelled *unlabelled.Finder[*corev1.PersistentVolume]
 	// contents say which node has a snapshot; nil without Options.Snapshots and for
 	// a central process.
 	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]
@@ -162,7 +163,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	c.volumes.Use(cluster.VolumeByHandle())
 	if env.Scope.Labelled {
-		c.unlabelled = cluster.NewShared(c.volumes, "!"+claim.NodeLabel, c.ofDriver)
+		c.unlabelled = unlabelled.New(env, c.volumes, claim.NodeLabel, c.ofDriver, env.LabelPolicy)
 	}
 	if o.Attachments {
 		c.attachments = env.Set.Attachments()

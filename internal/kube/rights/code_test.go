@@ -31,6 +31,7 @@ func rows() []row {
 		{[]Role{StartupTaint}, []string{"taint"}},
 		{[]Role{PreStop}, []string{"drain"}},
 		{[]Role{NodeLabels}, []string{"nodelabel"}},
+		{[]Role{LabelPolicy}, []string{"unlabelled"}},
 	}
 }
 
@@ -52,7 +53,7 @@ func accessors() map[string]Right {
 func groups() map[string]string {
 	return map[string]string{
 		"CoreV1": "", "StorageV1": storageGroup, "AppsV1": "apps", "CoordinationV1": "coordination.k8s.io",
-		"SnapshotV1": snapshotGroup, "GroupsnapshotV1": groupsGroup,
+		"AdmissionV1": admissionGroup, "SnapshotV1": snapshotGroup, "GroupsnapshotV1": groupsGroup,
 	}
 }
 

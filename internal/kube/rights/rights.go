@@ -33,6 +33,8 @@ const (
 	// UnservedIntents is for the intents of nodes that are gone, which the process reports that
 	// coordinates the nodes.
 	UnservedIntents Role = "unserved-intents"
+	// LabelPolicy reads which admission policy labels objects (--node-label-policy).
+	LabelPolicy Role = "label-policy"
 	// CrossNamespace is for claims whose source is in another namespace.
 	CrossNamespace Role = "cross-namespace"
 )
@@ -41,7 +43,7 @@ const (
 func Roles() []Role {
 	return []Role{
 		Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health,
-		Capacity, Lease, Intent, CrossNamespace, Events, Coordinate, UnservedIntents,
+		Capacity, Lease, Intent, CrossNamespace, Events, Coordinate, UnservedIntents, LabelPolicy,
 	}
 }
 

@@ -2,10 +2,11 @@ package rights
 
 // API groups; "" is the core group.
 const (
-	storageGroup  = "storage.k8s.io"
-	snapshotGroup = "snapshot.storage.k8s.io"
-	groupsGroup   = "groupsnapshot.storage.k8s.io"
-	gatewayGroup  = "gateway.networking.k8s.io"
+	admissionGroup = "admissionregistration.k8s.io"
+	storageGroup   = "storage.k8s.io"
+	snapshotGroup  = "snapshot.storage.k8s.io"
+	groupsGroup    = "groupsnapshot.storage.k8s.io"
+	gatewayGroup   = "gateway.networking.k8s.io"
 )
 
 // Cached kinds need list and watch; kinds that are read live need get.
@@ -145,6 +146,8 @@ func own() []need {
 
 		{role: Lease, in: Own, group: "coordination.k8s.io", what: "leases", verbs: "get create update"},
 		{role: CrossNamespace, group: gatewayGroup, what: "referencegrants", verbs: cached},
+		{role: LabelPolicy, only: Node, group: admissionGroup, what: "mutatingadmissionpolicies", verbs: live},
+		{role: LabelPolicy, only: Node, group: admissionGroup, what: "mutatingadmissionpolicybindings", verbs: live},
 		{role: Intent, in: Intents, what: "configmaps", verbs: "get list create update delete"},
 		// ConfigMaps without intents are deleted.
 		{role: UnservedIntents, in: Intents, what: "configmaps", verbs: "list update delete"},

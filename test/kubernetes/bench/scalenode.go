@@ -47,7 +47,7 @@ func (sc *scale) startDriver(metrics string) (*process, error) {
 		"--enable-capacity", "--strict-topology", "--extra-create-metadata", "--leader-election=false",
 	}
 	if sc.design.coordinated() {
-		args = append(args, "--node-objects-only")
+		args = append(args, "--node-objects-only", "--node-label-policy="+volumeLabelPolicy)
 	}
 	return startProcess(sc.dir, "driver", sc.s.holdfast, args...)
 }

@@ -50,6 +50,9 @@ func (sc *scale) startAll(ctx context.Context) (leader *process, all []*process,
 
 // startScale starts test/scale for some nodes.
 func (sc *scale) startScale(name string, first, nodes int, more ...string) (*process, error) {
+	if sc.design.coordinated() {
+		more = append(more, "-node-label-policy="+volumeLabelPolicy)
+	}
 	return startProcess(sc.dir, name, sc.s.scale, slices.Concat(sc.design.flags, more, []string{
 		"-kubeconfig=" + sc.kubeconfig, "-driver=" + scaleDriver, "-namespace=" + namespace,
 		"-first=" + strconv.Itoa(first), "-nodes=" + strconv.Itoa(nodes), "-latency=" + sc.s.latency.String(),

@@ -61,6 +61,15 @@ app.kubernetes.io/component: {{ .component }}
 {{- if and (include "holdfast.perNode" .) .Values.local.nodeObjectsOnly }}true{{ end -}}
 {{- end -}}
 
+{{/* Whether admission policies label objects for those processes. */}}
+{{- define "holdfast.labelPolicy" -}}
+{{- if and (include "holdfast.nodeScope" .) (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") }}true{{ end -}}
+{{- end -}}
+
+{{- define "holdfast.volumeLabelPolicy" -}}
+{{- include "holdfast.clusterName" (dict "root" . "suffix" "-node-label-volumes") -}}
+{{- end -}}
+
 {{/* Whether one of the nodes' processes is elected to coordinate all nodes. */}}
 {{- define "holdfast.electsNode" -}}
 {{- if and (include "holdfast.nodeScope" .) (not .Values.local.coordinator.enabled) }}true{{ end -}}
@@ -158,6 +167,9 @@ app.kubernetes.io/component: {{ .component }}
 - --strict-topology={{ include "holdfast.strictTopology" . }}
 {{- if include "holdfast.perNode" . }}
 - --node-objects-only={{ .Values.local.nodeObjectsOnly }}
+{{- if include "holdfast.labelPolicy" . }}
+- --node-label-policy={{ include "holdfast.volumeLabelPolicy" . }}
+{{- end }}
 {{- if include "holdfast.coordinator" . }}
 - --leader-election=false
 {{- end }}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/unlabelled"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
@@ -33,9 +34,9 @@ type Controller[T cluster.Object] struct {
 	owner     *Owner
 	queue     *work.Queue
 	recording reservations
-	// unlabelled reads the driver's contents without claim.ManagedByLabel; nil without
-	// Scope.Labelled.
-	unlabelled *cluster.Shared[T]
+	// unlabelled finds the contents without claim.ManagedByLabel that name a snapshot of the
+	// driver; nil without cluster.Scope.Labelled.
+	unlabelled *unlabelled.Finder[T]
 }
 
 // New returns a controller. Nothing is written or called before Run.
@@ -50,8 +51,7 @@ func New[T cluster.Object](
 		writer: &Writer[T]{Kind: t.Kind, Keys: t.Keys, API: api, Store: store, Recorder: env.Recorder},
 	}
 	if env.Scope.Labelled {
-		c.unlabelled = cluster.NewShared(store, "!"+claim.ManagedByLabel,
-			func(object T) bool { return kind.View(object).Driver == env.Driver })
+		c.unlabelled = unlabelled.New(env, store, claim.ManagedByLabel, c.namesSnapshot, cluster.LabelPolicy{})
 	}
 	c.queue = env.Queue(t.Queue, cluster.FlowOf(store, c.flow))
 	store.Use(byHandle(kind))

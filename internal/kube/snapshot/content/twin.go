@@ -52,16 +52,23 @@ func (c *Controller[T]) checkTwin(ctx context.Context, object T) error {
 	v := c.kind.View(object)
 	twin := lifecycle.FindSnapshotTwin(c.contentsOf(v), c.shared(v))
 	if twin == "" && c.unlabelled != nil {
-		unlabelled, err := c.unlabelled.Read(ctx)
+		others, err := c.unlabelled.List(ctx)
 		if err != nil {
 			return err
 		}
-		twin = lifecycle.FindSnapshotTwin(c.sharedOf(unlabelled), c.shared(v))
+		twin = lifecycle.FindSnapshotTwin(c.sharedOf(slices.Values(others)), c.shared(v))
 	}
 	if twin != "" {
 		return fmt.Errorf("%s %q names the same %s", c.Kind, twin, c.Noun)
 	}
 	return nil
+}
+
+// namesSnapshot reports whether a content names a snapshot of the driver. One that waits for
+// its snapshot gets its label before.
+func (c *Controller[T]) namesSnapshot(object T) bool {
+	v := c.kind.View(object)
+	return v.Driver == c.env.Driver && v.Desired != ""
 }
 
 // contentsOf iterates over the contents of the cache that are about a content's snapshot.
