@@ -63,7 +63,7 @@ func New[T cluster.Object](
 // for them.
 func (c *Controller[T]) Run(ctx context.Context) error {
 	if err := c.env.WaitServed(ctx, c.Group.Group, c.Group.Version, c.Resources...); err != nil {
-		return nil //nolint:nilerr // ctx has ended
+		return nil
 	}
 	defer c.unlabelled.Close()
 	return c.queue.Run(ctx, c.sync)
