@@ -79,16 +79,9 @@ func labelsClaims(t *testing.T, core kubernetes.Interface) {
 // it, and no others.
 func labelsVolumes(t *testing.T, core kubernetes.Interface) {
 	volume := func(driver string, labels map[string]string) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "node-label-", Labels: labels},
-			Spec: corev1.PersistentVolumeSpec{
-				Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-					Driver: driver, VolumeHandle: "h",
-				}},
-			},
-		}
+		pv := localVolume("labelled", "n1")
+		pv.Name, pv.GenerateName, pv.Labels, pv.Spec.CSI.Driver = "", "node-label-", labels, driver
+		return pv
 	}
 	volumes := core.CoreV1().PersistentVolumes()
 	for deadline := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
