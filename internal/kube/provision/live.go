@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -107,5 +106,5 @@ func (c *Controller) unwatchedTwin(ctx context.Context, pv *corev1.PersistentVol
 		return twin, err
 	}
 	volumes, err := c.unlabelled.List(ctx)
-	return lifecycle.FindTwin(slices.Values(volumes), pv, c.elsewhereVolume), err
+	return lifecycle.FindTwin(volumes, pv, c.elsewhereVolume), err
 }

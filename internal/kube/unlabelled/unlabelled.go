@@ -23,14 +23,14 @@ const defaultSettle = time.Minute
 // Finder finds such objects of one kind. They are read from the API server, which evaluates
 // each object of the kind for it. The read is not repeated if it found none and an admission
 // policy labels new objects. A Finder is safe for concurrent use.
-type Finder[T cluster.Object] struct {
-	env   *cluster.Env
-	store *cluster.Store[T]
-	label string
-	own   func(T) bool
-	// policy labels new objects of the kind.
+type Finder[T cluster.Object] struct{ *finder }
+
+// finder is a Finder of any kind: code for each kind would make the program larger.
+type finder struct {
+	env    *cluster.Env
 	policy cluster.LabelPolicy
-	batch  *concurrency.Batcher[struct{}, []T]
+	list   func(context.Context) ([]cluster.Object, error)
+	batch  *concurrency.Batcher[struct{}, []cluster.Object]
 
 	mu    sync.Mutex
 	state string    // of the policy when it was read last, "" without one
@@ -43,16 +43,32 @@ type Finder[T cluster.Object] struct {
 func New[T cluster.Object](
 	env *cluster.Env, store *cluster.Store[T], label string, own func(T) bool, policy cluster.LabelPolicy,
 ) *Finder[T] {
-	f := &Finder[T]{env: env, store: store, label: label, own: own, policy: policy}
+	list := func(ctx context.Context) (found []cluster.Object, err error) {
+		err = store.Read(ctx, "!"+label, func(all iter.Seq[T]) {
+			for object := range all {
+				if own(object) {
+					found = append(found, object.DeepCopyObject().(T)) //nolint:forcetypeassert // a copy, which keeps no page
+				}
+			}
+		})
+		return found, err
+	}
+	f := &finder{env: env, policy: policy, list: list}
 	f.batch = concurrency.NewBatcher(f.read, concurrency.BatchOptions{})
-	return f
+	return &Finder[T]{f}
 }
 
 // List returns the objects as they were after the call began. Calls share requests. It
 // returns the errors of cluster.Store.Read, and concurrency.ErrClosed after Close.
-func (f *Finder[T]) List(ctx context.Context) ([]T, error) {
+func (f *Finder[T]) List(ctx context.Context) (iter.Seq[T], error) {
 	objects, _, err := f.batch.Get(ctx, struct{}{})
-	return objects, err
+	return func(yield func(T) bool) {
+		for _, object := range objects {
+			if !yield(object.(T)) { //nolint:forcetypeassert // list has objects of this type
+				return
+			}
+		}
+	}, err
 }
 
 // Close ends the requests. A nil Finder has none.
@@ -62,29 +78,22 @@ func (f *Finder[T]) Close() {
 	}
 }
 
-func (f *Finder[T]) read(ctx context.Context, _ []struct{}) (map[struct{}][]T, error) {
+func (f *finder) read(ctx context.Context, _ []struct{}) (map[struct{}][]cluster.Object, error) {
 	state := f.readPolicy(ctx)
 	none, settled := f.begin(state)
 	if none {
 		return nil, nil
 	}
-	var own []T
-	err := f.store.Read(ctx, "!"+f.label, func(all iter.Seq[T]) {
-		for object := range all {
-			if f.own(object) {
-				own = append(own, object.DeepCopyObject().(T)) //nolint:forcetypeassert // a copy has the type; the object would keep its page
-			}
-		}
-	})
-	if err == nil && len(own) == 0 && settled {
+	found, err := f.list(ctx)
+	if err == nil && len(found) == 0 && settled {
 		f.noneFound(state)
 	}
-	return map[struct{}][]T{{}: own}, err
+	return map[struct{}][]cluster.Object{{}: found}, err
 }
 
 // readPolicy returns what identifies the policy and its binding, which an administrator may
 // remove or replace at any time; "" if they cannot be read.
-func (f *Finder[T]) readPolicy(ctx context.Context) string {
+func (f *finder) readPolicy(ctx context.Context) string {
 	name := f.policy.Name
 	if name == "" {
 		return ""
@@ -104,7 +113,7 @@ func (f *Finder[T]) readPolicy(ctx context.Context) string {
 
 // begin records the policy before a list. none reports that no object lacked the label
 // under this policy, and settled that all API servers apply it.
-func (f *Finder[T]) begin(state string) (none, settled bool) {
+func (f *finder) begin(state string) (none, settled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if state != f.state {
@@ -116,7 +125,7 @@ func (f *Finder[T]) begin(state string) (none, settled bool) {
 
 // noneFound records that no object lacked the label in a list that began after the policy
 // was in force.
-func (f *Finder[T]) noneFound(state string) {
+func (f *finder) noneFound(state string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.none = f.state == state

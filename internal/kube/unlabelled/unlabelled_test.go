@@ -69,12 +69,15 @@ func (w *world) names(t *testing.T) (names []string, lists int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return namesOf(found), w.lists.Load() - before
+	for v := range found {
+		names = append(names, v.Name)
+	}
+	return names, w.lists.Load() - before
 }
 
-func namesOf(volumes []*corev1.PersistentVolume) (names []string) {
+func namesOf(volumes []cluster.Object) (names []string) {
 	for _, v := range volumes {
-		names = append(names, v.Name)
+		names = append(names, v.GetName())
 	}
 	return names
 }

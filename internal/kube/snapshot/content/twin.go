@@ -56,7 +56,7 @@ func (c *Controller[T]) checkTwin(ctx context.Context, object T) error {
 		if err != nil {
 			return err
 		}
-		twin = lifecycle.FindSnapshotTwin(c.sharedOf(slices.Values(others)), c.shared(v))
+		twin = lifecycle.FindSnapshotTwin(c.sharedOf(others), c.shared(v))
 	}
 	if twin != "" {
 		return fmt.Errorf("%s %q names the same %s", c.Kind, twin, c.Noun)
