@@ -275,7 +275,7 @@ const threeHundred = 300
 // startAtOnce is given ten minutes: all containers are started by two cores.
 func (c *scene) startAtOnce() {
 	const limit = 10 * time.Minute
-	inline := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: deployment.LocalDriver, VolumeAttributes: map[string]string{"size": "16Mi"}}}
+	inline := inlineVolume("16Mi")
 	claimed := corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: newClaim("", "16Mi").Spec},
 	}}

@@ -39,6 +39,7 @@ var alone = []test{
 	{"a pod waits for its drained node", false, (*scene).waitsForItsDrainedNode},
 	{"a volume comes back with its node", false, (*scene).comesBackWithItsNode},
 	{"a lost node is abandoned", false, (*scene).abandonsALostNode},
+	{"pods keep off nodes without the driver", false, (*scene).keepsOffNodesWithoutTheDriver},
 	{"the driver is upgraded below writers", false, (*scene).isUpgradedBelowWriters},
 	{"the driver dies while it controls", false, (*scene).diesWhileItControls},
 	{"the elected process dies while it selects nodes", false, (*scene).losesTheElectedProcess},

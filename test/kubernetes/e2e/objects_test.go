@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/test/kubernetes/deployment"
 )
 
 const (
@@ -94,6 +96,11 @@ func withDevice(name string) func(*corev1.PodSpec) {
 // on restricts the pod to a node.
 func on(node string) func(*corev1.PodSpec) {
 	return func(spec *corev1.PodSpec) { spec.NodeSelector = map[string]string{corev1.LabelHostname: node} }
+}
+
+// inlineVolume is a volume that lives and dies with its pod.
+func inlineVolume(size string) corev1.VolumeSource {
+	return corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: deployment.LocalDriver, VolumeAttributes: map[string]string{"size": size}}}
 }
 
 // writeFile is a script that writes a file of random bytes and its checksum next to it,

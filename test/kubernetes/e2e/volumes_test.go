@@ -109,10 +109,7 @@ func (c *scene) scale(set string, replicas int32) {
 
 // A volume within a pod's definition lives as long as the pod.
 func livesAndDiesWithItsPod(c *scene) {
-	inline := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
-		Driver: "local.holdfast.dev", VolumeAttributes: map[string]string{"size": "32Mi"},
-	}}
-	c.run(newPod("pod", writeFile("/scratch/file", "8m")+" && "+idle, withVolume("scratch", inline)))
+	c.run(newPod("pod", writeFile("/scratch/file", "8m")+" && "+idle, withVolume("scratch", inlineVolume("32Mi"))))
 	c.waitWritten("pod", "/scratch/file.sum")
 	c.exec("pod", checkFile("/scratch/file"))
 	if got := c.exec("pod", "df -m /scratch | awk 'END {print ($2 <= 32)}'"); got != "1" {
