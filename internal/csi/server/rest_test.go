@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,9 @@ import (
 // delays it nor causes it again.
 func TestRest_followsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rests := 0
+		var rests atomic.Int64
 		o := options(All, newPlain(), &instance{engine: &engine{}, socket: "/csi.sock"})
-		o.Logger, o.Registerer, o.Rest = slog.New(slog.DiscardHandler), nil, func() { rests++ }
+		o.Logger, o.Registerer, o.Rest = slog.New(slog.DiscardHandler), nil, func() { rests.Add(1) }
 		server, err := New(o)
 		if err != nil {
 			t.Fatal(err)
@@ -45,15 +46,15 @@ func TestRest_followsWork(t *testing.T) {
 			name    string
 			seconds int
 			calls   []string
-			want    int // in all
+			want    int64 // in all
 		}{
 			{"work after the start", 30, []string{"NodeStageVolume", "Probe"}, 0},
 			{"polls", 60, []string{"Probe", "NodeGetVolumeStats", "GetCapacity", "ListVolumes", "ControllerListVolumeHealth"}, 1},
 			{"work again", 5, []string{"DeleteVolume"}, 1},
 			{"nothing", 60, nil, 2},
 		} {
-			if callFor(step.seconds, step.calls...); rests != step.want {
-				t.Errorf("%s: memory was released %d times; want %d", step.name, rests, step.want)
+			if callFor(step.seconds, step.calls...); rests.Load() != step.want {
+				t.Errorf("%s: memory was released %d times; want %d", step.name, rests.Load(), step.want)
 			}
 		}
 	})
