@@ -165,6 +165,7 @@ type caches struct {
 	tenure lease.Tenure
 	stop   context.CancelFunc
 	used   bool
+	leaves int // counts the calls of leave: only the last one may end the caches
 }
 
 // take returns the caches of a tenure, which fresh makes unless they are kept. start is to be
@@ -188,10 +189,12 @@ func (c *caches) leave(after time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = false
+	c.leaves++
+	last := c.leaves
 	time.AfterFunc(after, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !c.used {
+		if !c.used && c.leaves == last {
 			c.end()
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -191,6 +192,36 @@ func TestNodeObjects_theLossOfTheLeaseKeepsTheNode(t *testing.T) {
 	})
 	c.Add(newClaim("a"))
 	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+}
+
+// TestCaches_stayForTheirTimeAfterEachLoss: a process that loses the lease again and again, as
+// one does whose API server is overloaded, keeps its caches for a minute after the last loss.
+func TestCaches_stayForTheirTimeAfterEachLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept caches
+		fills := 0
+		take := func() {
+			kept.take(t.Context(), lease.Tenure{UID: "lease"}, func() *cluster.Set { fills++; return &cluster.Set{} })
+		}
+		for range 3 {
+			take()
+			time.Sleep(keepCaches / 6)
+			kept.leave(keepCaches)
+			time.Sleep(keepCaches * 3 / 4)
+			synctest.Wait()
+		}
+		if take(); fills != 1 {
+			t.Errorf("the caches were filled %d times", fills)
+		}
+		kept.leave(keepCaches)
+		time.Sleep(keepCaches + time.Second)
+		synctest.Wait()
+		if take(); fills != 2 {
+			t.Errorf("the caches were filled %d times, want them to end after %v", fills, keepCaches)
+		}
+		kept.leave(0)
+		synctest.Wait()
+	})
 }
 
 // TestNodeObjects_cachesOutliveTheLossOfTheLease: a process that loses the lease for a moment
