@@ -224,6 +224,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	queues.Go(func() error { return c.claimQueue.Run(ctx, c.syncClaim) })
 	queues.Go(func() error { return c.volumeQueue.Run(ctx, c.syncVolume) })
 	queues.Go(func() error { return c.sourceQueue.Run(ctx, c.syncSource) })
+	queues.Go(func() error { c.unlabelled.Prepare(ctx); return nil })
 	if c.unserved != nil {
 		queues.Go(func() error { c.unserved.Run(ctx); return nil })
 	}

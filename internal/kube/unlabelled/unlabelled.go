@@ -58,6 +58,14 @@ func New[T cluster.Object](
 	return &Finder[T]{f}
 }
 
+// Prepare reads the policy, so that it counts as in force (LabelPolicy.Settle) at the first
+// List that comes later. A nil Finder needs none.
+func (f *Finder[T]) Prepare(ctx context.Context) {
+	if f != nil {
+		f.begin(f.readPolicy(ctx))
+	}
+}
+
 // List returns the objects as they were after the call began. Calls share requests. It
 // returns the errors of cluster.Store.Read, and concurrency.ErrClosed after Close.
 func (f *Finder[T]) List(ctx context.Context) (iter.Seq[T], error) {

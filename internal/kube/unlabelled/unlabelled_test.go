@@ -92,6 +92,19 @@ func TestFinder_listsOnceUnderAPolicy(t *testing.T) {
 	}
 }
 
+// TestFinder_settlesFromTheStartOn: the time in which API servers learn of the policy does not
+// begin with the first deletion.
+func TestFinder_settlesFromTheStartOn(t *testing.T) {
+	w := newWorld(t, 50*time.Millisecond, policyObjects(1, 1)...)
+	w.finder.Prepare(w.Context())
+	time.Sleep(50 * time.Millisecond)
+	for i, want := range []int64{1, 0} {
+		if names, lists := w.names(t); len(names) > 0 || lists != want {
+			t.Errorf("call %d: %q with %d lists, want %d", i, names, lists, want)
+		}
+	}
+}
+
 // TestFinder_listsAgain: a cluster without such policies, a policy that API servers may not
 // apply yet, and objects that lack the label.
 func TestFinder_listsAgain(t *testing.T) {
