@@ -50,7 +50,9 @@ func TestPages_theLayoutNamesEachPackage(t *testing.T) {
 	_, layout, _ := strings.Cut(string(page), "\n## Layout\n")
 	layout, _, _ = strings.Cut(layout, "\n## ")
 	names := strings.Fields(layout)
-	for _, level := range []string{"internal", "internal/kube", "internal/backend", "internal/backend/ebs", "internal/csi", "internal/host", "internal/linux"} {
+	for _, level := range []string{
+		"internal", "internal/kube", "internal/backend", "internal/backend/ebs", "internal/csi", "internal/host", "internal/linux",
+	} {
 		entries, err := os.ReadDir("../../" + level)
 		if err != nil {
 			t.Fatal(err)

@@ -177,13 +177,7 @@ func TestNodeObjects_theLossOfTheLeaseKeepsTheNode(t *testing.T) {
 		}
 		return nil
 	})
-	held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(t.Context(), lease.NodesName(driverName), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	thief, short := "thief", int32(1)
-	held.Spec.HolderIdentity, held.Spec.LeaseDurationSeconds = &thief, &short
-	c.Put(held)
+	takeLease(t, c, "thief")
 	eventually(t, func() error { // when the thief's lease has expired
 		if p.elected.Load() == nil {
 			return fmt.Errorf("the process does not coordinate again")
@@ -192,6 +186,19 @@ func TestNodeObjects_theLossOfTheLeaseKeepsTheNode(t *testing.T) {
 	})
 	c.Add(newClaim("a"))
 	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+}
+
+// takeLease makes another process the holder of the lease, for a second.
+func takeLease(t *testing.T, c *apiserver.Cluster, holder string) {
+	t.Helper()
+	held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(t.Context(), lease.NodesName(driverName), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := int32(1)
+	held.Spec.HolderIdentity, held.Spec.LeaseDurationSeconds = &holder, &short
+	*held.Spec.LeaseTransitions++
+	c.Put(held)
 }
 
 // TestCaches_stayForTheirTimeAfterEachLoss: a process that loses the lease again and again, as
@@ -273,14 +280,7 @@ func TestNodeObjects_cachesOutliveTheLossOfTheLease(t *testing.T) {
 				return nil
 			})
 			if row.another {
-				held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(t.Context(), lease.NodesName(driverName), metav1.GetOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				other, short := "other", int32(1)
-				held.Spec.HolderIdentity, held.Spec.LeaseDurationSeconds = &other, &short
-				*held.Spec.LeaseTransitions++
-				c.Put(held)
+				takeLease(t, c, "other")
 			}
 			cut.Store(false)
 			eventually(t, func() error { _, err := volumeOf(c, "b"); return err })

@@ -103,7 +103,8 @@ func labelsVolumes(t *testing.T, core kubernetes.Interface) {
 		"of any node":        {localDriver, map[string]string{claim.NodeLabel: claim.AnyNode}, map[string]string{claim.NodeLabel: claim.AnyNode}},
 		"of another driver":  {"other.example", nil, nil},
 	} {
-		if stored, err := volumes.Create(t.Context(), volume(row.driver, row.labels), metav1.CreateOptions{DryRun: dry}); err != nil || !maps.Equal(stored.Labels, row.want) {
+		stored, err := volumes.Create(t.Context(), volume(row.driver, row.labels), metav1.CreateOptions{DryRun: dry})
+		if err != nil || !maps.Equal(stored.Labels, row.want) {
 			t.Errorf("a volume %s: %v, %v; want %v", name, stored.Labels, err, row.want)
 		}
 	}

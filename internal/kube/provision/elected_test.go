@@ -54,7 +54,9 @@ func (c *chaos) elect(run, mortal bool) {
 	}
 	death := c.Mortal(env, point)
 	env.Set.PollServed(20 * time.Millisecond)
-	controller := coordinate.New(env, coordinate.Options{Immediate: true, CrossNamespace: c.copies != nil, LostAfter: 50 * time.Millisecond, Skip: 50 * time.Millisecond})
+	controller := coordinate.New(env, coordinate.Options{
+		Immediate: true, CrossNamespace: c.copies != nil, LostAfter: 50 * time.Millisecond, Skip: 50 * time.Millisecond,
+	})
 	c.elected = &elected{death: death, stop: c.Run(env, controller)}
 }
 
