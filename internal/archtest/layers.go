@@ -14,7 +14,7 @@ import (
 // below alone. The longest name that fits a package is its room.
 func Layers() [][]string {
 	return [][]string{
-		{"internal/concurrency", "internal/durable", "internal/failpoint", "internal/logformat", "internal/sample"},
+		{"internal/concurrency", "internal/durable", "internal/failpoint", "internal/logformat", "internal/metrics", "internal/sample"},
 		{"internal/backend"}, // the seam
 		{"internal/linux"},
 		{"internal/claim", "internal/csi/message", "internal/csi/statuscode", "internal/telemetry"},
