@@ -32,6 +32,7 @@ func call[Q proto.Message, A any](
 		backend.Warn(ctx, text)
 	}
 	c.observe(name, err, time.Since(start))
+	noteCode(ctx, name, err)
 	thing := subject(request)
 	attributes := []slog.Attr{
 		slog.String("driver", c.options.Driver),

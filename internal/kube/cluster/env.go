@@ -111,7 +111,7 @@ func (e *Env) With(limits Limits) *Env {
 // returns the flow of a key (work.Options).
 func (e *Env) Queue(name string, flow func(key string) work.Flow) *work.Queue {
 	queue := work.New(work.Options{
-		Name: name, Workers: e.Workers, Flow: flow, Retry: e.Retry, Logger: e.Logger, Registerer: e.Registerer,
+		Name: name, Workers: e.Workers, Flow: flow, Retry: e.Retry, Attempt: attempt, Logger: e.Logger, Registerer: e.Registerer,
 	})
 	e.Track(name, queue)
 	return queue

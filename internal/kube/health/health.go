@@ -48,7 +48,7 @@ type Controller struct {
 	options Options
 	volumes *cluster.Store[*corev1.PersistentVolume]
 	claims  *cluster.Store[*corev1.PersistentVolumeClaim]
-	metrics *metrics
+	metrics *instruments
 	log     *slog.Logger
 
 	// absent counts the consecutive complete lists that lacked a volume whose claim

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics have the names of KEP-1432; the two that report staleness are Holdfast's.
-type metrics struct {
+// instruments have the names of KEP-1432; the two that report staleness are Holdfast's.
+type instruments struct {
 	probes   *prometheus.CounterVec
 	duration prometheus.Histogram
 	unwell   *prometheus.GaugeVec
@@ -16,10 +16,10 @@ type metrics struct {
 	lastGood prometheus.Gauge
 }
 
-func newMetrics(registerer prometheus.Registerer, driver string) *metrics {
+func newMetrics(registerer prometheus.Registerer, driver string) *instruments {
 	// Without a registerer the metrics are not exported.
 	factory, labels := promauto.With(registerer), prometheus.Labels{"driver_name": driver}
-	return &metrics{
+	return &instruments{
 		probes: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "csi_volume_health_probe_total", ConstLabels: labels,
 			Help: "Calls for volume health to the driver's controller, by result.",
@@ -42,7 +42,7 @@ func newMetrics(registerer prometheus.Registerer, driver string) *metrics {
 	}
 }
 
-func (m *metrics) probe(err error, took time.Duration) {
+func (m *instruments) probe(err error, took time.Duration) {
 	result := "success"
 	if err != nil {
 		result = "error"
@@ -53,7 +53,7 @@ func (m *metrics) probe(err error, took time.Duration) {
 
 // polled records the conditions of the claims after a poll, and the number of volumes
 // whose health it could not read.
-func (m *metrics) polled(volumes []bound, stale int) {
+func (m *instruments) polled(volumes []bound, stale int) {
 	m.unwell.Reset()
 	for _, volume := range volumes {
 		for _, condition := range conditionsIn(volume.claim) {

@@ -2,6 +2,7 @@ package work
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 	"time"
 )
@@ -38,11 +39,17 @@ type fair struct {
 	changed chan struct{}         // has a value after each change that may let a key start
 
 	mu      sync.Mutex
-	pushed  []string           // keys whose flow is not known yet
+	pushed  []waiting          // keys whose flow is not known yet
 	root    *branch            // all others
 	chosen  string             // the key that Pop returns, if Len is 1
 	length  int                // 0 or 1
 	running map[string]*branch // flows of the keys in progress
+}
+
+// waiting is a key that waits for a worker.
+type waiting struct {
+	key   string
+	since time.Time
 }
 
 // branch is all keys, those of a class, of a node of a class, or of a namespace of those.
@@ -53,7 +60,7 @@ type branch struct {
 	known   map[string]*branch // children with waiting keys or keys in progress
 	turns   *list.List         // of children with waiting keys: the first is served next
 	turn    *list.Element      // in the parent's turns; nil if no key waits
-	keys    []string           // that wait, if the branch has no children
+	keys    []waiting          // if the branch has no children
 
 	waiting, held int       // keys that wait or are in progress here or below
 	moved         time.Time // when a key last began or ended
@@ -79,7 +86,7 @@ func newBranch(parent *branch, name string, bounded bool) *branch {
 // Push implements workqueue.Queue.
 func (f *fair) Push(key string) {
 	f.mu.Lock()
-	f.pushed = append(f.pushed, key)
+	f.pushed = append(f.pushed, waiting{key, time.Now()})
 	f.mu.Unlock()
 	f.notify()
 }
@@ -139,13 +146,13 @@ func (f *fair) sort() {
 	pushed := f.pushed
 	f.pushed = nil
 	f.mu.Unlock()
-	for _, key := range pushed {
+	for _, one := range pushed {
 		var path Flow
 		if f.flow != nil {
-			path = f.flow(key)
+			path = f.flow(one.key)
 		}
 		f.mu.Lock()
-		f.leaf(path).push(key)
+		f.leaf(path).push(one)
 		f.mu.Unlock()
 	}
 }
@@ -189,6 +196,45 @@ func (f *fair) stuck() (longest time.Duration) {
 	return longest
 }
 
+// all returns the keys that wait, in no order.
+func (f *fair) all() []waiting {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.root.below(slices.Clone(f.pushed))
+}
+
+// oldest returns since when the key waits that has waited for the longest time; ok is
+// false if none waits.
+func (f *fair) oldest() (since time.Time, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	since, ok = f.root.oldest()
+	if len(f.pushed) > 0 && (!ok || f.pushed[0].since.Before(since)) {
+		return f.pushed[0].since, true
+	}
+	return since, ok
+}
+
+func (b *branch) below(found []waiting) []waiting {
+	found = append(found, b.keys...)
+	for _, child := range b.known {
+		found = child.below(found)
+	}
+	return found
+}
+
+func (b *branch) oldest() (since time.Time, ok bool) {
+	if len(b.keys) > 0 {
+		return b.keys[0].since, true
+	}
+	for _, child := range b.known {
+		if first, waits := child.oldest(); waits && (!ok || first.Before(since)) {
+			since, ok = first, true
+		}
+	}
+	return since, ok
+}
+
 func (b *branch) child(name string, bounded bool) *branch {
 	found := b.known[name]
 	if found == nil {
@@ -227,8 +273,8 @@ func (b *branch) next(workers int) *branch {
 }
 
 // push adds a key that waits.
-func (b *branch) push(key string) {
-	b.keys = append(b.keys, key)
+func (b *branch) push(one waiting) {
+	b.keys = append(b.keys, one)
 	for ; b != nil; b = b.parent {
 		b.waiting++
 		if b.turn == nil && b.parent != nil {
@@ -240,8 +286,8 @@ func (b *branch) push(key string) {
 // pop removes the first key, which is in progress from now on. The siblings of the branch
 // and of those above it have their turn before it.
 func (b *branch) pop() string {
-	key := b.keys[0]
-	b.keys[0] = ""
+	key := b.keys[0].key
+	b.keys[0] = waiting{}
 	b.keys = b.keys[1:]
 	for now := time.Now(); b != nil; b = b.parent {
 		b.waiting--

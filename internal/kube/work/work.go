@@ -39,8 +39,11 @@ type Options struct {
 	Workers int
 	// Flow returns the flow of a key; nil means one flow for all. It is called without
 	// locks, by one goroutine, when a key becomes due. It must not block.
-	Flow       func(key string) Flow
-	Retry      Retry
+	Flow  func(key string) Flow
+	Retry Retry
+	// Attempt is called before the work on a key. reason explains its error, or what the key
+	// waits for if the error is nil; "" if that is unknown. Attempt may be nil.
+	Attempt    func(ctx context.Context) (attempt context.Context, reason func(err error) string)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil for no metrics
 }
@@ -51,8 +54,8 @@ type Queue struct {
 	items   workqueue.TypedRateLimitingInterface[string]
 	fair    *fair // the order of the items
 
-	mu     sync.Mutex
-	failed map[string]error // by key, why the last work on it failed
+	mu    sync.Mutex
+	begun map[string]begun // keys on which work has begun and is not done
 }
 
 // New makes a queue. It accepts keys at once and processes them in Run.
@@ -69,10 +72,17 @@ func New(o Options) *Queue {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	q := &Queue{options: o, fair: newFair(o.Workers, o.Flow), failed: map[string]error{}}
+	if o.Attempt == nil {
+		o.Attempt = func(ctx context.Context) (context.Context, func(error) string) {
+			return ctx, func(error) string { return "" }
+		}
+	}
+	q := &Queue{options: o, fair: newFair(o.Workers, o.Flow), begun: map[string]begun{}}
 	var provider workqueue.MetricsProvider
 	if o.Registerer != nil {
-		provider = newMetrics(o.Registerer)
+		known := newMetrics(o.Registerer)
+		known.ages.add(o.Name, q)
+		provider = known
 	}
 	q.items = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](o.Retry.Start, max(o.Retry.Start, o.Retry.Max)),
@@ -103,29 +113,6 @@ func (q *Queue) Hurry(over func(error) bool) {
 		q.items.Forget(key)
 		q.items.Add(key)
 	}
-}
-
-func (q *Queue) failedOf(kind func(error) bool) []string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var keys []string
-	for key, err := range q.failed {
-		if kind(err) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
-// note records the last error of a key, until the key succeeds.
-func (q *Queue) note(key string, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if err == nil {
-		delete(q.failed, key)
-		return
-	}
-	q.failed[key] = err
 }
 
 // Failures returns the number of consecutive failures of a key.
@@ -167,8 +154,10 @@ func (q *Queue) Run(ctx context.Context, handle Handler) error {
 func (q *Queue) work(ctx context.Context, key string, handle Handler) {
 	defer q.items.Done(key)
 	defer q.fair.finished(key) // before Done, after which the key may begin again
-	after, err := handle(ctx, key)
-	q.note(key, err)
+	attempt, reason := q.options.Attempt(ctx)
+	q.begin(key)
+	after, err := handle(attempt, key)
+	q.end(key, after, err, reason(err))
 	switch {
 	case ctx.Err() != nil:
 		// The next process, or the next holder of the lease, processes it.
