@@ -5,6 +5,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// The operations in the metrics.
+const (
+	attachOperation = "attach"
+	detachOperation = "detach"
 )
 
 // backlog counts the attachments that wait to be attached or detached. It counts
@@ -50,7 +58,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		count[operation]++
 		age[operation] = max(age[operation], now.Sub(since))
 	}
-	for _, operation := range []string{"attach", "detach"} {
+	for _, operation := range []string{attachOperation, detachOperation} {
 		metrics <- prometheus.MustNewConstMetric(b.pending, prometheus.GaugeValue, float64(count[operation]), operation)
 		metrics <- prometheus.MustNewConstMetric(b.oldest, prometheus.GaugeValue, age[operation].Seconds(), operation)
 	}
@@ -62,9 +70,24 @@ func (c *Controller) waits(va *storagev1.VolumeAttachment) (operation string, si
 	switch {
 	case !c.owns(va):
 	case va.DeletionTimestamp != nil && c.hasFinalizer(va):
-		return "detach", va.DeletionTimestamp.Time
+		return detachOperation, va.DeletionTimestamp.Time
 	case va.DeletionTimestamp == nil && !va.Status.Attached:
-		return "attach", va.CreationTimestamp.Time
+		return attachOperation, va.CreationTimestamp.Time
 	}
 	return "", time.Time{}
+}
+
+// operations returns the operation of an attachment, if it is of a kind. One that is
+// published or unpublished again does not show since when.
+func (c *Controller) operations(va *storagev1.VolumeAttachment, kind string) []cluster.Operation {
+	operation, since := c.waits(va)
+	if operation == "" && c.forced.is(va.UID) {
+		if operation = attachOperation; va.DeletionTimestamp != nil {
+			operation = detachOperation
+		}
+	}
+	if operation != kind {
+		return nil
+	}
+	return []cluster.Operation{{Kind: kind, Since: since}}
 }

@@ -77,6 +77,11 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.volumes.OnChange(c.volumeChanged)
 	c.nodes.OnChange(c.nodeChanged)
 	c.registerMetrics()
+	for queue, kind := range map[*work.Queue]string{c.attaching: attachOperation, c.detaching: detachOperation} {
+		env.ShowOperations(queue, cluster.OperationOf(c.attachments, func(va *storagev1.VolumeAttachment) []cluster.Operation {
+			return c.operations(va, kind)
+		}), kind)
+	}
 	return c
 }
 

@@ -46,7 +46,7 @@ func New(env *cluster.Env, o Options) *Controller {
 func traits() content.Traits {
 	return content.Traits{
 		Kind: "VolumeGroupSnapshotContent", ClassKind: "VolumeGroupSnapshotClass", Noun: "group snapshot", Failpoints: "groupsnapshot",
-		Queue: "csi-snapshotter-groupsnapshotcontent", Group: groupv1.SchemeGroupVersion,
+		Queue: "csi-snapshotter-groupsnapshotcontent", Operation: "group_snapshot", Group: groupv1.SchemeGroupVersion,
 		Resources:      []string{"volumegroupsnapshotcontents", "volumegroupsnapshotclasses"},
 		Keys:           claim.GroupSnapshotKeys(),
 		ReasonCreation: "GroupSnapshotCreationFailed", ReasonCheck: "GroupSnapshotContentCheckandUpdateFailed", ReasonDelete: "GroupSnapshotDeleteError",

@@ -6,9 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are those of the provisioners' library, by the same names, and some
+// instruments are those of the provisioners' library, by the same names, and some
 // of our own.
-type metrics struct {
+type instruments struct {
 	provisioned, provisionFailed *prometheus.CounterVec
 	provisionTime                *prometheus.HistogramVec
 	deleted, deleteFailed        *prometheus.CounterVec
@@ -19,14 +19,14 @@ func gauge(name, help string, value func() int) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "holdfast_" + name, Help: help}, func() float64 { return float64(value()) })
 }
 
-func newMetrics(registerer prometheus.Registerer, intents, quarantined func() int) *metrics {
+func newMetrics(registerer prometheus.Registerer, intents, quarantined func() int) *instruments {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "controller_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "controller_" + name, Help: help, Buckets: prometheus.DefBuckets}, labels)
 	}
-	m := &metrics{
+	m := &instruments{
 		provisioned:     counter("persistentvolumeclaim_provision_total", "Volumes provisioned.", "class", "source"),
 		provisionFailed: counter("persistentvolumeclaim_provision_failed_total", "Failed attempts to provision a volume.", "class", "source"),
 		provisionTime:   histogram("persistentvolumeclaim_provision_duration_seconds", "Time of an attempt to provision a volume.", "class", "source"),
@@ -36,13 +36,13 @@ func newMetrics(registerer prometheus.Registerer, intents, quarantined func() in
 	}
 	if registerer != nil {
 		registerer.MustRegister(m.provisioned, m.provisionFailed, m.provisionTime, m.deleted, m.deleteFailed, m.deleteTime,
-			gauge("provision_intents", "Volumes that are being made.", intents),
-			gauge("provision_suspect_volumes", "Volumes of which it is unknown whether they exist.", quarantined))
+			gauge("provision_intents", "Volumes that are being created.", intents),
+			gauge("provision_quarantined_intents", "Volumes of which it is unknown whether they exist. A person must inspect the storage.", quarantined))
 	}
 	return m
 }
 
-func (m *metrics) provision(class, source string, began time.Time, err error) {
+func (m *instruments) provision(class, source string, began time.Time, err error) {
 	m.provisionTime.WithLabelValues(class, source).Observe(time.Since(began).Seconds())
 	if err != nil {
 		m.provisionFailed.WithLabelValues(class, source).Inc()
@@ -51,7 +51,7 @@ func (m *metrics) provision(class, source string, began time.Time, err error) {
 	m.provisioned.WithLabelValues(class, source).Inc()
 }
 
-func (m *metrics) deletion(class string, began time.Time, err error) {
+func (m *instruments) deletion(class string, began time.Time, err error) {
 	m.deleteTime.WithLabelValues(class).Observe(time.Since(began).Seconds())
 	if err != nil {
 		m.deleteFailed.WithLabelValues(class).Inc()

@@ -107,7 +107,7 @@ type Controller struct {
 	env      *cluster.Env
 	options  Options
 	log      *slog.Logger
-	metrics  *metrics
+	metrics  *instruments
 	identity string // of this run, in the volumes' attributes
 	// migration translates classes of the in-tree plugin that the driver replaced. The
 	// clients of env translate volumes.
@@ -186,6 +186,8 @@ func New(env *cluster.Env, o Options) *Controller {
 		FlushAfter: o.ForgetAfter, Logger: c.log, Changed: c.claimQueue.Add,
 	}, intent.Kind[volumeIntent]{NodeOf: c.nodeOf, Merge: merge, Split: split, Join: join})
 	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.quarantined)
+	env.ShowOperations(c.claimQueue, c.claimOperations, provisionOperation, deleteOperation)
+	env.ShowOperations(c.volumeQueue, cluster.OperationOf(c.volumes, c.volumeOperations), deleteOperation)
 	if !env.Scope.Central() && !env.Scope.Labelled {
 		c.unserved = c.unservedOfNode()
 	}

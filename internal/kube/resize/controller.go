@@ -86,6 +86,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	if o.Together && !o.NoModify {
 		c.modifying = env.Queue(env.Driver+"-modify-pvc", cluster.FlowOf(c.claims, c.flow))
 	}
+	c.showOperations()
 	c.claims.Use(cluster.ClaimByAttributesClass(), cluster.ClaimByVolumeName())
 	c.claims.OnChange(c.claimChanged)
 	c.volumes.OnChange(c.volumeChanged)

@@ -43,7 +43,7 @@ func New(env *cluster.Env, o Options) *Controller {
 func traits() content.Traits {
 	return content.Traits{
 		Kind: "VolumeSnapshotContent", ClassKind: "VolumeSnapshotClass", Noun: "snapshot", Failpoints: "snapshot",
-		Queue: "csi-snapshotter-content", Group: snapshotv1.SchemeGroupVersion,
+		Queue: "csi-snapshotter-content", Operation: "snapshot", Group: snapshotv1.SchemeGroupVersion,
 		Resources:      []string{"volumesnapshotcontents", "volumesnapshotclasses"},
 		Keys:           claim.VolumeSnapshotKeys(),
 		ReasonCreation: "SnapshotCreationFailed", ReasonCheck: "SnapshotContentCheckandUpdateFailed", ReasonDelete: "SnapshotDeleteError",

@@ -53,9 +53,11 @@ type Traits struct {
 	// Noun is the snapshot in messages; Failpoints is the prefix of the failpoints.
 	Noun, Failpoints string
 	Queue            string
-	Group            schema.GroupVersion
-	Resources        []string
-	Keys             claim.SnapshotKeys
+	// Operation is the kind of creations in the metrics of unfinished operations.
+	Operation string
+	Group     schema.GroupVersion
+	Resources []string
+	Keys      claim.SnapshotKeys
 	// The reasons of events, which are csi-snapshotter's.
 	ReasonCreation, ReasonCheck, ReasonDelete string
 	// HandleField is the field of the status with the ID of the snapshot.

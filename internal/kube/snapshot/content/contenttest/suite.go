@@ -116,6 +116,7 @@ func (s *Suite[T]) creations() []test {
 		{"contents of other drivers are ignored", s.ignoresOtherDrivers},
 		{"a driver without the capability is reported", s.reportsAMissingCapability},
 		{"CRDs installed later are served", s.servesCRDsInstalledLater},
+		{"unfinished operations are in the metrics", s.showsUnfinishedOperations},
 		{"an absent snapshot is reported and polled", s.pollsAnAbsentSnapshot},
 		{"an existing snapshot is read with the class's secret", s.inspectsWithTheClassSecret},
 	}
