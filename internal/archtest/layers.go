@@ -17,7 +17,7 @@ func Layers() [][]string {
 		{"internal/concurrency", "internal/durable", "internal/failpoint", "internal/logformat", "internal/metrics", "internal/sample"},
 		{"internal/backend"}, // the seam
 		{"internal/linux"},
-		{"internal/claim", "internal/csi/message", "internal/csi/statuscode", "internal/telemetry"},
+		{"internal/claim", "internal/csi/message", "internal/csi/statuscode", "internal/step", "internal/telemetry"},
 		{"internal/csiproxy", "proto/csiproxy"},
 		{"internal/unixsocket"},
 		{"internal/backend/"},

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
@@ -72,7 +73,7 @@ func (f *coordinateFlags) run(command *cobra.Command, version string) error {
 	}
 	klog.SetSlogLogger(logger.With("component", "client-go"))
 	limitHeap()
-	p := &pages{address: f.metricsAddress, tls: f.metricsTLS, registry: telemetry.NewRegistry(), logger: logger}
+	p := &pages{address: f.metricsAddress, tls: f.metricsTLS, registry: metrics.NewRegistry(version), logger: logger}
 	coordinator, err := f.coordinator(version, logger, p, points)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
 	"github.com/holdfast-csi/holdfast/internal/kube/register"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
@@ -108,7 +109,7 @@ func newDriver(ctx context.Context, c driverConfig) (*driverProcess, error) {
 func (c driverConfig) withDefaults() (driverConfig, error) {
 	c.mode = cmp.Or(c.mode, csiserver.All)
 	c.kubeletDir = cmp.Or(c.kubeletDir, defaultKubeletDir)
-	c.registry = cmp.Or(c.registry, telemetry.NewRegistry())
+	c.registry = cmp.Or(c.registry, metrics.NewRegistry(c.version))
 	endpoint, err := csiserver.ParseEndpoint(c.endpoint)
 	if err != nil {
 		return c, &UsageError{Err: err}

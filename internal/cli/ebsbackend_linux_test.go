@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/server"
-	"github.com/holdfast-csi/holdfast/internal/telemetry"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 func TestOpenEBS_nothingIsStagedOverTheNodesOwnFiles(t *testing.T) {
 	kubelet := t.TempDir()
 	opened, err := openEBS(t.Context(), driverConfig{
-		mode: server.Node, backend: backendEBS, kubeletDir: kubelet, logger: slog.New(slog.DiscardHandler), registry: telemetry.NewRegistry(),
+		mode: server.Node, backend: backendEBS, kubeletDir: kubelet, logger: slog.New(slog.DiscardHandler), registry: metrics.NewRegistry("v0"),
 		ebs: ebsConfig{window: time.Second, lag: time.Second, stuck: time.Second, volumes: -1, reserved: -1},
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 	"github.com/holdfast-csi/holdfast/internal/policy"
 	"github.com/holdfast-csi/holdfast/internal/policy/webhook"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
@@ -26,19 +27,20 @@ reads namespaces and CSIDrivers from the API server.
 Clusters of Kubernetes 1.30 and later can have the same rules without a server:
 see the chart's pipePolicy and inlinePolicy. It ends on SIGTERM.`
 
-func newPolicyCommand() *cobra.Command {
+func newPolicyCommand(version string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "policy",
 		Short: "Decide who may reach what on a node",
 		Args:  unknownCommand,
 		RunE:  func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
-	command.AddCommand(newWebhookCommand())
+	command.AddCommand(newWebhookCommand(version))
 	return command
 }
 
 // webhookFlags are the flags of the command policy webhook.
 type webhookFlags struct {
+	version             string
 	address             string
 	tls                 telemetry.TLS
 	allowed             []string
@@ -49,8 +51,8 @@ type webhookFlags struct {
 	logFormat, logLevel string
 }
 
-func newWebhookCommand() *cobra.Command {
-	var f webhookFlags
+func newWebhookCommand(version string) *cobra.Command {
+	f := webhookFlags{version: version}
 	command := &cobra.Command{
 		Use:   "webhook",
 		Short: "Serve the rules of csi-proxy's pipes and of inline volumes as an admission webhook",
@@ -88,7 +90,7 @@ func (f *webhookFlags) run(command *cobra.Command) error {
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	options := webhook.Options{Address: f.address, TLS: f.tls, Rule: rule, Logger: logger, Registry: telemetry.NewRegistry()}
+	options := webhook.Options{Address: f.address, TLS: f.tls, Rule: rule, Logger: logger, Registry: metrics.NewRegistry(f.version)}
 	if f.withInline {
 		known, err := watchForPolicy(command.Context(), f.kubeconfig, "holdfast-policy", logger)
 		if err != nil {

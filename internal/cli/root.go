@@ -54,7 +54,7 @@ func NewRoot(stamped string) *cobra.Command {
 	version := versionOrBuild(stamped)
 	root.AddCommand(newDriverCommand(version), newCSICommand(), newWhyCommand(), newExportCommand(),
 		newSidecarsCommand(version), newCoordinateCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version),
-		newWorkloadCommand(), newPolicyCommand(), newAbandonNodeCommand(), newVersionCommand(version))
+		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVersionCommand(version))
 	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
 		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand())
 	return root

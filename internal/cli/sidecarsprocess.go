@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
 	"github.com/holdfast-csi/holdfast/internal/kube/register"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
@@ -37,7 +38,7 @@ func newSidecarsProcess(f *sidecarsFlags) (*sidecarsProcess, error) {
 	if err != nil {
 		return nil, &UsageError{Err: fmt.Errorf("--csi-address: %w", err)}
 	}
-	return &sidecarsProcess{flags: f, registry: telemetry.NewRegistry(), first: first}, nil
+	return &sidecarsProcess{flags: f, registry: metrics.NewRegistry(f.version), first: first}, nil
 }
 
 // Run serves until ctx ends.

@@ -55,7 +55,7 @@ func (e *Engine) stageDevice(
 	if err != nil {
 		return err
 	}
-	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
+	device, err := e.openDevice(ctx, backend.DeviceRequest{
 		VolumeID: r.VolumeID, PublishContext: r.PublishContext, VolumeContext: r.VolumeContext,
 		ReadOnly: readOnly, Keep: true,
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
+	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
 // ExpandRequest asks this machine to follow a volume that has grown.
@@ -71,7 +72,7 @@ func (e *Engine) expand(ctx context.Context, r ExpandRequest) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := e.growMounted(node, devices, within, r); err != nil {
+	if err := e.growMounted(ctx, node, devices, within, r); err != nil {
 		return 0, err
 	}
 	return size, e.points.Hit("node/expand/grown")
@@ -103,7 +104,7 @@ func (e *Engine) sizeShown(
 
 // growMounted grows the filesystem through a mount that can be written to: the
 // one that was named, the staged one, or any other of the device.
-func (e *Engine) growMounted(node *mount.Node, devices []backend.Device, size int64, r ExpandRequest) error {
+func (e *Engine) growMounted(ctx context.Context, node *mount.Node, devices []backend.Device, size int64, r ExpandRequest) error {
 	fsType, err := node.FilesystemType()
 	if err != nil {
 		return err
@@ -113,20 +114,23 @@ func (e *Engine) growMounted(node *mount.Node, devices []backend.Device, size in
 		return err
 	}
 	if !readOnly {
-		return growAt(node, fsType, size)
+		return growAt(ctx, node, fsType, size)
 	}
-	return e.growElsewhere(devices, fsType, size, r)
+	return e.growElsewhere(ctx, devices, fsType, size, r)
 }
 
-func growAt(node *mount.Node, fsType string, size int64) error {
+func growAt(ctx context.Context, node *mount.Node, fsType string, size int64) error {
 	dir, err := node.OpenDir()
 	if err != nil {
 		return err
 	}
-	return errors.Join(fs.Grow(dir, fsType, size), dir.Close())
+	_, end := step.Begin(ctx, "grow")
+	err = fs.Grow(dir, fsType, size)
+	end(err)
+	return errors.Join(err, dir.Close())
 }
 
-func (e *Engine) growElsewhere(devices []backend.Device, fsType string, size int64, r ExpandRequest) error {
+func (e *Engine) growElsewhere(ctx context.Context, devices []backend.Device, fsType string, size int64, r ExpandRequest) error {
 	paths, err := mountsOf(devices)
 	if err != nil {
 		return err
@@ -135,7 +139,7 @@ func (e *Engine) growElsewhere(devices []backend.Device, fsType string, size int
 		paths = slices.Insert(paths, 0, r.StagingPath)
 	}
 	for _, path := range paths {
-		done, err := e.growThrough(path, devices, fsType, size)
+		done, err := e.growThrough(ctx, path, devices, fsType, size)
 		if done || err != nil {
 			return err
 		}
@@ -146,7 +150,7 @@ func (e *Engine) growElsewhere(devices []backend.Device, fsType string, size int
 
 // growThrough tries one path; false when it is not a writable mount of the
 // volume.
-func (e *Engine) growThrough(path string, devices []backend.Device, fsType string, size int64) (bool, error) {
+func (e *Engine) growThrough(ctx context.Context, path string, devices []backend.Device, fsType string, size int64) (bool, error) {
 	node, err := e.open("volume_path", path)
 	if err != nil {
 		return false, nil // not a mount of the volume, or gone
@@ -156,5 +160,5 @@ func (e *Engine) growThrough(path string, devices []backend.Device, fsType strin
 	if err != nil || readOnly || !owns(node, devices) {
 		return false, nil
 	}
-	return true, growAt(node, fsType, size)
+	return true, growAt(ctx, node, fsType, size)
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
+	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
 // fill grows a mounted filesystem that is smaller than its device, as after a
 // restore into a larger volume, or an expansion while it was not mounted.
-func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation) error {
+func (e *Engine) fill(ctx context.Context, tree *mount.Tree, content blockdev.Content, p preparation) error {
 	if err := e.points.Hit(p.point + "/mounted"); err != nil {
 		return err
 	}
@@ -24,7 +25,9 @@ func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation)
 	if err != nil {
 		return err
 	}
+	_, end := step.Begin(ctx, "grow")
 	err = fs.Grow(dir, content.Type, p.device.Size)
+	end(err)
 	if err := errors.Join(err, dir.Close()); err != nil {
 		return err
 	}
@@ -49,7 +52,9 @@ func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockde
 
 // growOffline runs resize2fs between two marks: if it is killed, the next
 // prepare repairs the filesystem.
-func (e *Engine) growOffline(ctx context.Context, p preparation, fsType string) error {
+func (e *Engine) growOffline(ctx context.Context, p preparation, fsType string) (err error) {
+	ctx, end := step.Begin(ctx, "grow")
+	defer func() { end(err) }()
 	if err := fs.VerifyOffline(ctx, e.runner, fsType, p.device.Path); err != nil {
 		return err
 	}
@@ -72,7 +77,11 @@ func (e *Engine) growOffline(ctx context.Context, p preparation, fsType string) 
 }
 
 // repairGrowth completes an interrupted resize2fs.
-func (e *Engine) repairGrowth(ctx context.Context, p preparation, before blockdev.Content) (blockdev.Content, error) {
+func (e *Engine) repairGrowth(
+	ctx context.Context, p preparation, before blockdev.Content,
+) (after blockdev.Content, err error) {
+	ctx, end := step.Begin(ctx, "repair")
+	defer func() { end(err) }()
 	if p.device.ReadOnly {
 		return before, errReadOnlyRepair(p, before.Type)
 	}
@@ -81,8 +90,7 @@ func (e *Engine) repairGrowth(ctx context.Context, p preparation, before blockde
 	if err := fs.RepairOffline(ctx, e.runner, before.Type, p.device.Path); err != nil {
 		return before, err
 	}
-	after, err := e.probeRepaired(ctx, p, before.Type)
-	if err != nil {
+	if after, err = e.probeRepaired(ctx, p, before.Type); err != nil {
 		return after, err
 	}
 	if err := e.markResizing(ctx, p, false); err != nil {

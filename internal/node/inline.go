@@ -184,7 +184,7 @@ func (e *Engine) makeInline(
 	if err := e.points.Hit("node/inline/created"); err != nil {
 		return err
 	}
-	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{VolumeID: volume.VolumeID})
+	device, err := e.openDevice(ctx, backend.DeviceRequest{VolumeID: volume.VolumeID})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
+	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
 // action is the step that a device needs before it can be mounted.
@@ -93,17 +94,31 @@ func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree,
 	if content, err = e.fillOffline(ctx, p, content); err != nil {
 		return nil, err
 	}
-	tree, err := mount.Mount(mount.Filesystem{
-		Type: content.Type, Device: p.device.Path, Number: p.device.Number,
-		Defaults: defaultOptions(content.Type, p.device, p.flags), Flags: p.flags,
-	})
+	tree, err := e.mount(ctx, p, content.Type)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.fill(tree, content, p); err != nil {
+	if err := e.fill(ctx, tree, content, p); err != nil {
 		return nil, errors.Join(err, tree.Close())
 	}
 	return tree, nil
+}
+
+// mount mounts the device, not attached to a path.
+func (e *Engine) mount(ctx context.Context, p preparation, fsType string) (tree *mount.Tree, err error) {
+	_, end := step.Begin(ctx, "mount")
+	defer func() { end(err) }()
+	return mount.Mount(mount.Filesystem{
+		Type: fsType, Device: p.device.Path, Number: p.device.Number,
+		Defaults: defaultOptions(fsType, p.device, p.flags), Flags: p.flags,
+	})
+}
+
+// openDevice makes the device of a volume present.
+func (e *Engine) openDevice(ctx context.Context, request backend.DeviceRequest) (device *backend.Device, err error) {
+	ctx, end := step.Begin(ctx, "device")
+	defer func() { end(err) }()
+	return e.backend.OpenDevice(ctx, request)
 }
 
 // defaultOptions are those of the driver, unless the request says otherwise. A
@@ -243,7 +258,9 @@ func tryClaim(path string) error {
 // format makes the filesystem, once, between the two marks.
 func (e *Engine) format(
 	ctx context.Context, p preparation, fsType string, mark backend.FormatMark,
-) (blockdev.Content, error) {
+) (content blockdev.Content, err error) {
+	ctx, end := step.Begin(ctx, "format")
+	defer func() { end(err) }()
 	if p.device.ReadOnly {
 		return blockdev.Content{}, fmt.Errorf("device %s: %w: it has no filesystem and is read-only",
 			p.device.Path, backend.ErrPrecondition)
@@ -262,8 +279,7 @@ func (e *Engine) format(
 	if err := e.points.Hit(p.point + "/formatted"); err != nil {
 		return blockdev.Content{}, err
 	}
-	content, err := e.probeDevice(ctx, p)
-	if err != nil {
+	if content, err = e.probeDevice(ctx, p); err != nil {
 		return content, err
 	}
 	if content.Kind != blockdev.Filesystem || content.Type != fsType {
@@ -277,7 +293,9 @@ func (e *Engine) format(
 }
 
 // check repairs, and refuses a filesystem that stays damaged.
-func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Content) (blockdev.Content, error) {
+func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Content) (after blockdev.Content, err error) {
+	ctx, end := step.Begin(ctx, "check")
+	defer func() { end(err) }()
 	if p.device.ReadOnly {
 		return before, errReadOnlyRepair(p, before.Type)
 	}
@@ -286,8 +304,7 @@ func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Conte
 	if err := fs.Check(ctx, e.runner, before.Type, p.device.Path); err != nil {
 		return before, err
 	}
-	after, err := e.probeRepaired(ctx, p, before.Type)
-	if err != nil {
+	if after, err = e.probeRepaired(ctx, p, before.Type); err != nil {
 		return after, err
 	}
 	return after, e.points.Hit(p.point + "/checked")
@@ -335,7 +352,9 @@ func (e *Engine) probeAlone(ctx context.Context, p preparation) (blockdev.Conten
 }
 
 // probeFile closes the file.
-func (e *Engine) probeFile(ctx context.Context, p preparation, file *os.File) (blockdev.Content, error) {
+func (e *Engine) probeFile(ctx context.Context, p preparation, file *os.File) (content blockdev.Content, err error) {
+	ctx, end := step.Begin(ctx, "probe")
+	defer func() { end(err) }()
 	defer func() { _ = file.Close() }()
 	number, err := blockdev.Number(file)
 	if err != nil {
@@ -344,7 +363,7 @@ func (e *Engine) probeFile(ctx context.Context, p preparation, file *os.File) (b
 	if number != p.device.Number {
 		return blockdev.Content{}, fmt.Errorf("device %s: it is not the volume's device any more", p.device.Path)
 	}
-	content, err := blockdev.Probe(ctx, file, p.device.Size, e.written(ctx, p.volumeID, file))
+	content, err = blockdev.Probe(ctx, file, p.device.Size, e.written(ctx, p.volumeID, file))
 	if err != nil && ctx.Err() == nil {
 		return content, fmt.Errorf("device %s: %w: %w; it is neither formatted nor mounted until it can be read",
 			p.device.Path, backend.ErrUnavailable, err)

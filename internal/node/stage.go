@@ -68,7 +68,7 @@ func (e *Engine) stageFilesystem(ctx context.Context, r StageRequest, flags moun
 	if err := refuseRawUse(devices); err != nil {
 		return err
 	}
-	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
+	device, err := e.openDevice(ctx, backend.DeviceRequest{
 		VolumeID: r.VolumeID, PublishContext: r.PublishContext, VolumeContext: r.VolumeContext,
 	})
 	if err != nil {

@@ -11,11 +11,16 @@ import (
 	"log/slog"
 	"math/big"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // issue writes a certificate that is its own authority, and its key.
@@ -108,9 +113,41 @@ func TestPage_failsWithoutItsCertificate(t *testing.T) {
 	issue(t, torn, 1)
 	write(t, torn.KeyFile, []byte("no key"))
 	for _, files := range []TLS{empty, torn} {
-		page := Page{Address: "127.0.0.1:0", Gatherer: NewRegistry(), Logger: slog.New(slog.DiscardHandler), TLS: files}
+		page := Page{Address: "127.0.0.1:0", Gatherer: metrics.NewRegistry("v0"), Logger: slog.New(slog.DiscardHandler), TLS: files}
 		if err := page.Run(t.Context()); err == nil || !strings.Contains(err.Error(), files.CertificateFile) {
 			t.Errorf("it ends with %v", err)
+		}
+	}
+}
+
+func TestPage_saysWhenItsCertificateExpires(t *testing.T) {
+	files := pairIn(t.TempDir())
+	issue(t, files, 1)
+	certificate, err := readCertificate(files.CertificateFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(newExpiry(files))
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("gathered %v, %v", families, err)
+	}
+	if got := families[0].GetMetric()[0].GetGauge().GetValue(); got != float64(certificate.NotAfter.Unix()) || got < float64(time.Now().Unix()) {
+		t.Errorf("it expires at %v, the certificate at %s", got, certificate.NotAfter)
+	}
+	if err := os.WriteFile(files.CertificateFile, []byte("half of"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if families, err := registry.Gather(); err != nil || len(families) != 0 {
+		t.Errorf("of a file without a certificate: %v, %v", families, err)
+	}
+	answer := httptest.NewRecorder()
+	issue(t, files, 2)
+	MetricsHandler(metrics.NewRegistry("v0"), files).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{"holdfast_certificate_expiry_timestamp_seconds{file=", "holdfast_build_info{"} {
+		if !strings.Contains(answer.Body.String(), want) {
+			t.Errorf("the page lacks %s", want)
 		}
 	}
 }

@@ -8,18 +8,9 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-)
 
-// NewRegistry returns a registry with the metrics of the Go runtime and of the
-// process.
-func NewRegistry() *prometheus.Registry {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return registry
-}
+	"github.com/holdfast-csi/holdfast/internal/metrics"
+)
 
 // Page serves /metrics and the Handlers by path, over HTTP or HTTPS.
 type Page struct {
@@ -45,9 +36,19 @@ func (p Page) Run(ctx context.Context) error {
 
 func (p Page) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Gatherer, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", MetricsHandler(p.Gatherer, p.TLS))
 	for path, handler := range p.Handlers {
 		mux.Handle("GET "+path, handler)
 	}
 	return mux
+}
+
+// MetricsHandler serves the metrics, and with a certificate also when that expires.
+func MetricsHandler(gatherer prometheus.Gatherer, tls TLS) http.Handler {
+	if !tls.enabled() {
+		return metrics.Handler(gatherer)
+	}
+	own := prometheus.NewRegistry()
+	own.MustRegister(newExpiry(tls))
+	return metrics.Handler(prometheus.Gatherers{gatherer, own})
 }

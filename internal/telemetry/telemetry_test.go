@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,7 +56,7 @@ func openWith(t *testing.T, page Page) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	bound, done := make(chan net.Addr, 1), make(chan error, 1)
-	page.Address, page.Gatherer, page.Logger = "127.0.0.1:0", NewRegistry(), slog.New(slog.DiscardHandler)
+	page.Address, page.Gatherer, page.Logger = "127.0.0.1:0", metrics.NewRegistry("v0"), slog.New(slog.DiscardHandler)
 	page.Listening = func(address net.Addr) { bound <- address }
 	go func() { done <- page.Run(ctx) }()
 	t.Cleanup(func() {
@@ -97,7 +99,7 @@ func TestPage_servesMetricsAndItsHandlers(t *testing.T) {
 
 func TestPage_takesBetterAnswers(t *testing.T) {
 	teapot := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	handler := Page{Gatherer: NewRegistry(), Handlers: map[string]http.Handler{"/healthz": teapot, "/healthz/more": teapot}}.handler()
+	handler := Page{Gatherer: metrics.NewRegistry("v0"), Handlers: map[string]http.Handler{"/healthz": teapot, "/healthz/more": teapot}}.handler()
 	for path, want := range map[string]int{"/healthz": http.StatusTeapot, "/healthz/more": http.StatusTeapot, "/metrics": http.StatusOK} {
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
@@ -109,7 +111,7 @@ func TestPage_takesBetterAnswers(t *testing.T) {
 
 func TestPage_failsOnATakenAddress(t *testing.T) {
 	address := strings.TrimPrefix(open(t, nil), "http://")
-	err := Page{Address: address, Gatherer: NewRegistry(), Logger: slog.New(slog.DiscardHandler)}.Run(context.Background())
+	err := Page{Address: address, Gatherer: metrics.NewRegistry("v0"), Logger: slog.New(slog.DiscardHandler)}.Run(context.Background())
 	if err == nil {
 		t.Error("two pages serve one address")
 	}

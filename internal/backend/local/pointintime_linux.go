@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
+	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
 // fileCopy is one data file that gets the content of another.
@@ -33,7 +34,9 @@ type users struct {
 // copyPointInTime copies to all targets the content of their sources at one instant.
 // The intents were recorded before: filesystems that a crash leaves frozen are
 // thawed at the next start.
-func (p *Pool) copyPointInTime(ctx context.Context, copies []fileCopy) error {
+func (p *Pool) copyPointInTime(ctx context.Context, copies []fileCopy) (err error) {
+	ctx, end := step.Begin(ctx, "copy")
+	defer func() { end(err) }()
 	defer func() {
 		for _, c := range copies {
 			c.users.close()

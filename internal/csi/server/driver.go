@@ -109,12 +109,12 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	measured, err := newMetrics(o.Registerer)
+	measured, err := newCallMetrics(o.Registerer, o.Name)
 	if err != nil {
 		return nil, err
 	}
 	log := o.Logger.With("component", "driver")
-	chain := &interceptor{log: log, metrics: measured, node: o.NodeID}
+	chain := &interceptor{log: log, metrics: measured, driver: o.Name, node: o.NodeID}
 	if o.Rest != nil {
 		chain.rest = time.AfterFunc(restAfter, o.Rest)
 	}

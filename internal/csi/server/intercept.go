@@ -19,13 +19,15 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
+	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
 // interceptor wraps every call: it checks limits, recovers panics, turns the error into
 // a status, and writes one log line and one measurement.
 type interceptor struct {
 	log     *slog.Logger
-	metrics *metrics
+	metrics *callMetrics
+	driver  string
 	node    string      // ID of this machine for the calls that name none
 	rest    *time.Timer // of Options.Rest, if that is set
 }
@@ -41,7 +43,7 @@ func (i *interceptor) unary(
 		return nil, status.Errorf(codes.Internal, "%s: a request that is not a protobuf message", info.FullMethod)
 	}
 	name := path.Base(info.FullMethod)
-	ended := i.metrics.begin(name)
+	ended := i.metrics.begin(name, message)
 	start := time.Now()
 	defer func() {
 		if i.rest != nil && !onlyReads(name) {
@@ -54,7 +56,7 @@ func (i *interceptor) unary(
 		return nil, toStatus(fmt.Errorf("%w: %w", backend.ErrInvalid, err), csimessage.SecretsOf(message))
 	}
 	ctx, warnings := backend.CollectWarnings(ctx)
-	response, err = i.call(ctx, request, info.FullMethod, handler)
+	response, err = i.timed(ctx, request, info.FullMethod, handler)
 	if err != nil {
 		return nil, toStatus(err, csimessage.SecretsOf(message))
 	}
@@ -62,6 +64,19 @@ func (i *interceptor) unary(
 		_ = grpc.SetTrailer(ctx, metadata.MD{csimessage.WarningTrailer: texts}) // the log has them, too
 	}
 	return response, nil
+}
+
+// timed is call as a step, if the call changes something.
+func (i *interceptor) timed(
+	ctx context.Context, request any, method string, handler grpc.UnaryHandler) (response any, err error,
+) {
+	name := stepOf(path.Base(method))
+	if name == "" {
+		return i.call(ctx, request, method, handler)
+	}
+	ctx, end := step.Begin(step.With(ctx, i.metrics.steps, i.driver), name)
+	defer func() { end(err) }()
+	return i.call(ctx, request, method, handler)
 }
 
 // call runs the handler and turns a panic into an internal error: one bad call

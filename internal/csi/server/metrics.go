@@ -6,32 +6,47 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
+	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
-// metrics counts and times the calls. Volumes are not a label: their number has
+// callMetrics count and time the calls. Volumes are not a label: their number has
 // no bound.
-type metrics struct {
-	seconds  *prometheus.HistogramVec
-	inFlight prometheus.Gauge
+type callMetrics struct {
+	seconds    *prometheus.HistogramVec
+	inFlight   prometheus.Gauge
+	unfinished *unfinished
+	steps      *step.Recorder
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+// newCallMetrics registers the metrics of the driver's calls and steps; the registerer
+// may be nil.
+func newCallMetrics(registerer prometheus.Registerer, driver string) (*callMetrics, error) {
+	m := &callMetrics{
+		seconds: metrics.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "holdfast_rpc_seconds",
 			Help:    "Time that CSI calls took, by method and gRPC code.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120},
-		}, []string{"method", "code"}),
+		}, "method", "code"),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "holdfast_rpc_in_flight",
 			Help: "CSI calls that are being worked on.",
 		}),
+		unfinished: newUnfinished(),
+	}
+	var err error
+	if m.steps, err = step.NewRecorder(registerer, "holdfast_step_seconds",
+		"Time that the steps of the driver's operations took, by step and outcome (ok, retry, failed, canceled)."); err != nil {
+		return nil, err
 	}
 	if registerer == nil {
 		return m, nil
 	}
-	for _, collector := range []prometheus.Collector{m.seconds, m.inFlight} {
-		if err := registerer.Register(collector); err != nil {
+	named := prometheus.WrapRegistererWith(prometheus.Labels{"driver_name": driver}, registerer)
+	for _, collector := range []prometheus.Collector{m.seconds, m.inFlight, m.unfinished} {
+		if err := named.Register(collector); err != nil {
 			return nil, fmt.Errorf("metrics of the driver: %w", err)
 		}
 	}
@@ -39,10 +54,12 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 }
 
 // begin counts a call in; the returned function counts it out.
-func (m *metrics) begin(method string) func(codes.Code, time.Duration) {
+func (m *callMetrics) begin(method string, request proto.Message) func(codes.Code, time.Duration) {
 	m.inFlight.Inc()
+	end := m.unfinished.begin(method, request)
 	return func(code codes.Code, took time.Duration) {
 		m.inFlight.Dec()
 		m.seconds.WithLabelValues(method, code.String()).Observe(took.Seconds())
+		end(code)
 	}
 }

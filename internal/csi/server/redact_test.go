@@ -23,7 +23,7 @@ const secret = "correct-horse-battery-staple"
 // chain returns an interceptor that logs everything into a buffer.
 func chain(t *testing.T) (*interceptor, *bytes.Buffer) {
 	t.Helper()
-	measured, err := newMetrics(nil)
+	measured, err := newCallMetrics(nil, "d.example.com")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 // config are the flags of run.
 type config struct {
+	version        string // of this program
 	machine        Machine
 	kubeletPath    string
 	workingDirs    []string

@@ -8,9 +8,6 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -20,11 +17,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/service"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 )
 
 func newRunCommand(stamped string, machine Machine) *cobra.Command {
-	c := config{machine: machine}
+	c := config{machine: machine, version: stamped}
 	command := &cobra.Command{
 		Use:   "run",
 		Short: "Serve the pipes, in the foreground or as the service",
@@ -127,8 +125,7 @@ func (c *config) serve(ctx context.Context, log *slog.Logger, ready func()) erro
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := metrics.NewRegistry(c.version)
 	pipes, err := server.New(server.Options{ //nolint:contextcheck // calls have contexts of their own
 		Versions: versions(), Host: h.API(), Transport: transport, AllowSIDs: c.sids, NeedsOne: c.exitIfTaken,
 		Limits: server.Limits{Drain: drain}, Logger: log, Registerer: registry,
@@ -139,7 +136,7 @@ func (c *config) serve(ctx context.Context, log *slog.Logger, ready func()) erro
 	pages := machine.Pages
 	if c.metricsAddress != "" {
 		handlers := pipes.Handlers()
-		handlers["/metrics"] = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+		handlers["/metrics"] = metrics.Handler(registry)
 		pages = append(pages, Page{Flag: "--metrics-bind-address", Address: c.metricsAddress, Handlers: handlers})
 	}
 	sites, err := openAll(ctx, pages, log)

@@ -24,10 +24,10 @@ type calls struct {
 	limit   time.Duration
 	room    *semaphore.Weighted
 	log     *slog.Logger
-	metrics *metrics
+	metrics *callMetrics
 }
 
-func newCalls(pipe string, limits Limits, log *slog.Logger, metrics *metrics) *calls {
+func newCalls(pipe string, limits Limits, log *slog.Logger, metrics *callMetrics) *calls {
 	return &calls{
 		pipe: pipe, limit: limits.Call, room: semaphore.NewWeighted(int64(limits.Calls)), log: log, metrics: metrics,
 	}

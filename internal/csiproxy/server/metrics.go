@@ -6,11 +6,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
-// metrics count and time calls, and have the state of each pipe. Paths and volumes are
+// callMetrics count and time calls, and have the state of each pipe. Paths and volumes are
 // not labels, because their number has no bound.
-type metrics struct {
+type callMetrics struct {
 	calls    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	inFlight prometheus.Gauge
@@ -18,15 +20,15 @@ type metrics struct {
 	pipes    *prometheus.GaugeVec
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
+func newMetrics(registerer prometheus.Registerer) (*callMetrics, error) {
+	m := &callMetrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "csi_proxy_calls_total", Help: "Calls that ended, by RPC and gRPC code.",
 		}, []string{"rpc", "code"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: metrics.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "csi_proxy_call_seconds", Help: "Time that calls took, including the wait for other calls of the pipe.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120},
-		}, []string{"rpc"}),
+		}, "rpc"),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "csi_proxy_calls_in_flight", Help: "Operations that run, including those whose caller has left.",
 		}),
@@ -48,12 +50,12 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) ended(rpc string, code codes.Code, took time.Duration) {
+func (m *callMetrics) ended(rpc string, code codes.Code, took time.Duration) {
 	m.calls.WithLabelValues(rpc, code.String()).Inc()
 	m.seconds.WithLabelValues(rpc).Observe(took.Seconds())
 }
 
-func (m *metrics) pipe(name string, now State) {
+func (m *callMetrics) pipe(name string, now State) {
 	for _, state := range []State{Served, Taken, Failed} {
 		value := 0.0
 		if state == now {

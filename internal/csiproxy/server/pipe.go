@@ -45,7 +45,7 @@ type pipe struct {
 	transport   Transport
 	limits      Limits
 	log         *slog.Logger
-	metrics     *metrics
+	metrics     *callMetrics
 	grpc        *grpc.Server
 	connections *connections
 
@@ -53,7 +53,7 @@ type pipe struct {
 	status Status
 }
 
-func newPipe(definition api.Definition, o Options, sddl string, metrics *metrics) *pipe {
+func newPipe(definition api.Definition, o Options, sddl string, metrics *callMetrics) *pipe {
 	name := definition.Pipe()
 	p := &pipe{
 		name: name, sddl: sddl, transport: o.Transport, limits: o.Limits, log: o.Logger, metrics: metrics,

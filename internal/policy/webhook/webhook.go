@@ -16,7 +16,6 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/policy"
@@ -74,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 		mux.Handle("POST "+ReadOnlyPath, &mutates)
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", telemetry.MetricsHandler(o.Registry, o.TLS))
 	listening := func(address net.Addr) {
 		h.log.Info("answering admission reviews", "address", address.String())
 		if o.Listening != nil {

@@ -1,0 +1,65 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+func TestOutcomeOf(t *testing.T) {
+	for want, errs := range map[Outcome][]error{
+		OK:       {nil},
+		Retry:    {backend.ErrBusy, backend.ErrUnavailable},
+		Canceled: {context.Canceled, context.DeadlineExceeded, errors.Join(backend.ErrUnavailable, context.Canceled)},
+		Failed:   {backend.ErrNoSpace, backend.ErrDataLoss, errors.New("a fault")},
+	} {
+		for _, err := range errs {
+			if err != nil {
+				err = fmt.Errorf("mount volume x: %w", err)
+			}
+			if got := OutcomeOf(err); got != want {
+				t.Errorf("%v is %s, want %s", err, got, want)
+			}
+		}
+	}
+}
+
+func TestBegin_recordsOfTheContext(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	recorder, err := NewRecorder(registry, "holdfast_step_seconds", "Time of steps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := With(t.Context(), recorder, "local.holdfast.dev")
+	for _, err := range []error{nil, backend.ErrBusy} {
+		_, end := Begin(ctx, "mount")
+		end(err)
+	}
+	_, end := Begin(t.Context(), "unseen")
+	end(nil)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("gathered %v, %v", families, err)
+	}
+	got := []string{}
+	for _, metric := range families[0].GetMetric() {
+		values := []string{}
+		for _, label := range metric.GetLabel() {
+			values = append(values, label.GetValue())
+		}
+		got = append(got, strings.Join(values, " "))
+	}
+	if want := []string{"local.holdfast.dev ok mount", "local.holdfast.dev retry mount"}; !slices.Equal(got, want) {
+		t.Errorf("the series are %q, want %q", got, want)
+	}
+	if _, err := NewRecorder(registry, "holdfast_step_seconds", "Time of steps."); err == nil {
+		t.Error("a name is registered twice")
+	}
+}
