@@ -51,6 +51,7 @@ TEST_JOBS ?= 4
 test: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
 test: test-packages size bin/ec2emu
 	$(GO) build ./...
+	$(MAKE) test-monitoring-short
 	$(ROOT) $(GO) test -p $(TEST_JOBS) -timeout 30m -exec $(CURDIR)/test/isolated ./...
 
 # What `make test` proves, and the local backend's sweeps whole on ext4 too and its
@@ -64,6 +65,7 @@ test-all: test
 	$(GO) test -timeout 30m -run TestThrottled ./internal/backend/ebs -throttled.volumes=5000
 	$(MAKE) race-all
 	$(MAKE) test-windows
+	$(MAKE) test-monitoring
 
 # The stripped binary, all doors and all backends, stays small.
 SIZE_LIMIT := 40000000
@@ -174,6 +176,7 @@ clean:
 	rm -rf bin
 
 include deploy/deploy.mk
+include deploy/monitoring/monitoring.mk
 include test/kubernetes/kubernetes.mk
 include proto/proto.mk
 include test/windows/windows.mk

@@ -78,6 +78,11 @@ type podMonitor struct {
 		PodMetricsEndpoints []struct {
 			Port, Path, Scheme, Interval string
 			TLSConfig                    map[string]any `json:"tlsConfig"`
+			HonorLabels                  bool           `json:"honorLabels"`
+			Relabelings                  []struct {
+				SourceLabels []string `json:"sourceLabels"`
+				TargetLabel  string   `json:"targetLabel"`
+			} `json:"relabelings"`
 		} `json:"podMetricsEndpoints"`
 	} `json:"spec"`
 }
