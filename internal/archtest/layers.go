@@ -14,10 +14,16 @@ import (
 // below alone. The longest name that fits a package is its room.
 func Layers() [][]string {
 	return [][]string{
-		{"internal/concurrency", "internal/durable", "internal/failpoint", "internal/logformat", "internal/metrics", "internal/sample"},
+		{
+			"internal/concurrency", "internal/durable", "internal/failpoint", "internal/logformat", "internal/metrics",
+			"internal/progress", "internal/sample",
+		},
 		{"internal/backend"}, // the seam
 		{"internal/linux"},
-		{"internal/claim", "internal/csi/message", "internal/csi/statuscode", "internal/step", "internal/telemetry"},
+		{
+			"internal/claim", "internal/csi/message", "internal/csi/operations", "internal/csi/statuscode",
+			"internal/step", "internal/telemetry",
+		},
 		{"internal/csiproxy", "proto/csiproxy"},
 		{"internal/unixsocket"},
 		{"internal/backend/"},

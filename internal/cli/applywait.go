@@ -46,7 +46,7 @@ func (c *applyConfig) await(command *cobra.Command, client *api.Client, result a
 	}
 	ctx, cancel := context.WithTimeout(command.Context(), c.timeout)
 	defer cancel()
-	progress := newProgress(command.ErrOrStderr())
+	progress := newDisplay(command.ErrOrStderr())
 	defer progress.close()
 	about := map[api.Applied]bool{}
 	for applied := range w.pending {
@@ -77,7 +77,8 @@ func stepOf(entry journal.Entry, about map[api.Applied]bool) (volumes.Event, boo
 		return volumes.Event{}, false
 	}
 	step := entry.Step
-	event := volumes.Event{Volume: step.Volume, Step: volumes.Step(step.Step), Took: step.Took, Detail: step.Detail}
+	event := volumes.Event{Volume: step.Volume, Step: volumes.Step(step.Step), Took: step.Took,
+		Detail: step.Detail, Progress: step.Progress}
 	if step.Error != "" {
 		event.Err = errors.New(step.Error)
 	}

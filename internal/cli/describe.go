@@ -290,6 +290,9 @@ func result(step journal.StepEntry) string {
 	if step.Count > 1 {
 		texts[0] += " " + times(step.Count)
 	}
+	if step.Progress != nil {
+		texts = append(texts, printable(step.Progress.String()))
+	}
 	detail := step.Detail
 	if step.Step == string(volumes.StepPublish) {
 		detail = "" // a path that says nothing

@@ -188,7 +188,7 @@ func (c *execConfig) run(command *cobra.Command, given []string) error {
 
 // showSteps shows the steps of a hold on a terminal until stop is called.
 func showSteps(command *cobra.Command, client *api.Client, request api.HoldRequest) (stop func()) {
-	progress := newProgress(command.ErrOrStderr())
+	progress := newDisplay(command.ErrOrStderr())
 	if progress.columns == nil {
 		return func() {}
 	}

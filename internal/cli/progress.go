@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -12,15 +13,16 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // redrawEvery is the interval of drawing a live display.
 const redrawEvery = 100 * time.Millisecond
 
-// progress shows the steps of volumes: on a terminal one line per volume that
+// display shows the steps of volumes: on a terminal one line per volume that
 // lives until the workload starts, elsewhere one line per step. It is also the
 // writer of the log, so that a log line does not tear the display.
-type progress struct {
+type display struct {
 	out     io.Writer
 	columns func() int // nil when out is not a terminal
 
@@ -37,12 +39,14 @@ type volumeLine struct {
 	done    []string
 	running volumes.Step
 	since   time.Time
+	state   *progress.State // how far the running step is, if the driver says that
+	shown   time.Duration   // how long the step ran when that was shown last, without a terminal
 	trouble string
 	failed  bool
 }
 
-func newProgress(out io.Writer) *progress {
-	p := &progress{out: out, stop: make(chan struct{})}
+func newDisplay(out io.Writer) *display {
+	p := &display{out: out, stop: make(chan struct{})}
 	file, isFile := out.(*os.File)
 	if !isFile || !term.IsTerminal(int(file.Fd())) {
 		return p
@@ -58,7 +62,7 @@ func newProgress(out io.Writer) *progress {
 	return p
 }
 
-func (p *progress) tick() {
+func (p *display) tick() {
 	ticker := time.NewTicker(redrawEvery)
 	defer ticker.Stop()
 	for {
@@ -75,7 +79,7 @@ func (p *progress) tick() {
 	}
 }
 
-func (p *progress) isRunning() bool {
+func (p *display) isRunning() bool {
 	for _, line := range p.lines {
 		if line.running != "" {
 			return true
@@ -85,23 +89,23 @@ func (p *progress) isRunning() bool {
 }
 
 // close ends the live display.
-func (p *progress) close() {
+func (p *display) close() {
 	close(p.stop)
 	p.stopped.Wait()
 }
 
 // keep leaves the shown lines on the screen; later steps start below.
-func (p *progress) keep() {
+func (p *display) keep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lines, p.drawn = nil, 0
 }
 
 // say writes one line above the display.
-func (p *progress) say(text string) { _, _ = p.Write([]byte(text + "\n")) }
+func (p *display) say(text string) { _, _ = p.Write([]byte(text + "\n")) }
 
 // Write writes whole lines above the display.
-func (p *progress) Write(data []byte) (int, error) {
+func (p *display) Write(data []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.erase()
@@ -111,20 +115,21 @@ func (p *progress) Write(data []byte) (int, error) {
 }
 
 // observe is called for each step, from several goroutines.
-func (p *progress) observe(event volumes.Event) {
+func (p *display) observe(event volumes.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	line := p.line(event.Volume)
 	if p.columns == nil {
-		if text := plain(event); text != "" {
+		if text := line.plain(event); text != "" {
 			_, _ = fmt.Fprintln(p.out, text) // a broken pipe does not stop the work
 		}
 		return
 	}
-	p.line(event.Volume).apply(event)
+	line.apply(event)
 	p.draw()
 }
 
-func (p *progress) line(volume string) *volumeLine {
+func (p *display) line(volume string) *volumeLine {
 	for _, line := range p.lines {
 		if line.volume == volume {
 			return line
@@ -135,10 +140,21 @@ func (p *progress) line(volume string) *volumeLine {
 	return line
 }
 
+// sayEvery is the time between two lines about a long step without a terminal.
+const sayEvery = 10 * time.Second
+
 // plain is the line for an event; "" for a step that only starts.
-func plain(event volumes.Event) string {
+func (l *volumeLine) plain(event volumes.Event) string {
 	text := fmt.Sprintf("%s: %s", event.Volume, event.Step)
+	if event.Progress == nil {
+		l.shown = 0
+	}
 	switch event.Status {
+	case volumes.Started:
+		if event.Progress != nil && event.Took-l.shown >= sayEvery {
+			l.shown = event.Took
+			return fmt.Sprintf("%s: %s (%s so far)", text, printable(event.Progress.String()), duration(event.Took))
+		}
 	case volumes.Done:
 		return text + detail(event) + " " + duration(event.Took)
 	case volumes.Retrying:
@@ -157,10 +173,10 @@ func detail(event volumes.Event) string {
 }
 
 func (l *volumeLine) apply(event volumes.Event) {
-	l.running, l.trouble = "", ""
+	l.running, l.trouble, l.state = "", "", nil
 	switch event.Status {
 	case volumes.Started:
-		l.running, l.since = event.Step, time.Now()
+		l.running, l.since, l.state = event.Step, time.Now().Add(-event.Took), event.Progress
 	case volumes.Retrying:
 		l.running, l.trouble = event.Step, client.Message(event.Err)
 	case volumes.Done:
@@ -171,10 +187,27 @@ func (l *volumeLine) apply(event volumes.Event) {
 	}
 }
 
+// barWidth is the width of a bar between its brackets.
+const barWidth = 20
+
+// bar shows how much is done, if that is known.
+func bar(so progress.State) string {
+	fraction, known := so.Fraction()
+	if !known {
+		return ""
+	}
+	full := int(fraction * barWidth)
+	return fmt.Sprintf("[%s%s] %3.0f %% ", strings.Repeat("█", full), strings.Repeat("░", barWidth-full),
+		math.Floor(100*fraction))
+}
+
 func (l *volumeLine) text() string {
 	parts := l.done
 	if l.running != "" {
 		running := fmt.Sprintf("%s… %s", l.running, duration(time.Since(l.since)))
+		if l.state != nil {
+			running += " " + bar(*l.state) + printable(l.state.String())
+		}
 		if l.trouble != "" {
 			running += " (" + strings.ReplaceAll(l.trouble, "\n", " ") + ")"
 		}
@@ -185,7 +218,7 @@ func (l *volumeLine) text() string {
 
 // draw replaces the display. It truncates lines to the width of the terminal: a line
 // that wraps could not be erased.
-func (p *progress) draw() {
+func (p *display) draw() {
 	if p.columns == nil {
 		return
 	}
@@ -205,7 +238,7 @@ func (p *progress) draw() {
 	_, _ = io.WriteString(p.out, screen.String()) // as above
 }
 
-func (p *progress) erase() {
+func (p *display) erase() {
 	if p.columns == nil || p.drawn == 0 {
 		return
 	}

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 func TestProgress_oneLinePerStepWithoutATerminal(t *testing.T) {
 	var out bytes.Buffer
-	p := newProgress(&out)
+	p := newDisplay(&out)
 	p.say("notice")
 	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate, Status: volumes.Started})
 	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate, Status: volumes.Retrying, Err: errors.New("busy")})
@@ -71,7 +72,7 @@ func screen(t *testing.T, written string) []string {
 
 func TestProgress_oneLivingLinePerVolumeOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	p := newProgress(&out)
+	p := newDisplay(&out)
 	p.columns = func() int { return 60 }
 	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate, Status: volumes.Started})
 	p.observe(volumes.Event{Volume: "claim ns/b", Step: volumes.StepCreate, Status: volumes.Started})
@@ -88,6 +89,61 @@ func TestProgress_oneLivingLinePerVolumeOnATerminal(t *testing.T) {
 	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepUnpublish, Status: volumes.Done, Took: time.Millisecond})
 	if got := screen(t, out.String()); len(got) != 4 || got[3] != "claim ns/a: unpublish 1.0 ms" {
 		t.Errorf("after the workload the screen shows %q", got)
+	}
+	p.close()
+}
+
+func TestDisplay_ofALongStepWithoutATerminalIsALineEveryTenSeconds(t *testing.T) {
+	var out bytes.Buffer
+	p := newDisplay(&out)
+	step := func(seconds int, done int64) {
+		event := volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate, Took: time.Duration(seconds) * time.Second}
+		if done > 0 {
+			event.Progress = &progress.State{Doing: "copying", Done: done << 20, Total: 100 << 20, Unit: progress.Bytes, Rate: 1 << 20,
+				Left: time.Duration(100-done) * time.Second}
+		}
+		p.observe(event)
+	}
+	step(0, 0)
+	for second := 1; second <= 25; second++ {
+		step(second, int64(second))
+	}
+	step(0, 0) // another attempt
+	step(11, 50)
+	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate, Status: volumes.Done, Detail: "1Gi", Took: 30 * time.Second})
+	p.close()
+	want := `claim ns/a: create: copying 10.0 of 100.0 MiB, 1.0 MiB/s, 1m30s left (10.0 s so far)
+claim ns/a: create: copying 20.0 of 100.0 MiB, 1.0 MiB/s, 1m20s left (20.0 s so far)
+claim ns/a: create: copying 50.0 of 100.0 MiB, 1.0 MiB/s, 50s left (11.0 s so far)
+claim ns/a: create 1Gi 30.0 s
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+func TestDisplay_ofALongStepOnATerminalIsABar(t *testing.T) {
+	var out bytes.Buffer
+	p := newDisplay(&out)
+	p.columns = func() int { return 120 }
+	at := func(done, total int64) string {
+		p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate, Took: 61 * time.Second,
+			Progress: &progress.State{Doing: "copying\x1b[2J", Done: done, Total: total, Unit: progress.Bytes}})
+		return screen(t, out.String())[0]
+	}
+	for want, got := range map[string]string{
+		"claim ns/a: create… 1m1s [█████░░░░░░░░░░░░░░░]  25 % copying\ufffd[2J 25 of 100 B":   at(25, 100),
+		"claim ns/a: create… 1m1s [███████████████████░]  99 % copying\ufffd[2J 999 of 1000 B": at(999, 1000),
+		"claim ns/a: create… 1m1s [████████████████████] 100 % copying\ufffd[2J 100 of 100 B":  at(100, 100),
+		"claim ns/a: create… 1m1s copying\ufffd[2J 5 B": at(5, 0),
+	} {
+		if got != want {
+			t.Errorf("the screen shows %q, want %q", got, want)
+		}
+	}
+	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate, Status: volumes.Done, Took: time.Minute})
+	if got := screen(t, out.String())[0]; got != "claim ns/a: create 1m0s" {
+		t.Errorf("after the step, the screen shows %q", got)
 	}
 	p.close()
 }

@@ -96,7 +96,7 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 	// A closed terminal and Ctrl-\ end a run as Ctrl-C does.
 	ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
-	progress := newProgress(command.ErrOrStderr())
+	progress := newDisplay(command.ErrOrStderr())
 	defer progress.close()
 	client := api.DialRoot(c.root)
 	defer client.Close()
@@ -163,7 +163,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, error) {
+func (c runConfig) open(ctx context.Context, progress *display) (*host.Host, error) {
 	points, err := failpoint.FromEnvironment()
 	if err != nil {
 		return nil, &UsageError{Err: err}
@@ -224,7 +224,7 @@ func localDriverObject() *storagev1.CSIDriver {
 }
 
 // execute runs the pods of the files, or deletes the claims, as a client of a host.
-func (c runConfig) execute(ctx context.Context, client *host.Attached, files []manifest.File, objects *manifest.Objects, progress *progress, command *cobra.Command) error {
+func (c runConfig) execute(ctx context.Context, client *host.Attached, files []manifest.File, objects *manifest.Objects, progress *display, command *cobra.Command) error {
 	if c.delete {
 		deleted, err := client.Delete(ctx, objects)
 		return reportDeleted(deleted, err, command.OutOrStdout())

@@ -9,6 +9,7 @@
 //	kill-once   the same, unless the trace shows that the point was passed before:
 //	            a program that is started again and again dies once at each point
 //	error       return ErrInjected
+//	slow        wait 100 ms, from then on at each passing, as on a slow disk
 //
 // NAME may be "*", for all points without a term.
 //
@@ -24,6 +25,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // The environment variables that FromEnvironment reads.
@@ -41,7 +43,11 @@ const (
 	actionKill action = iota
 	actionKillOnce
 	actionError
+	actionSlow
 )
+
+// slowness is how long the action "slow" waits.
+const slowness = 100 * time.Millisecond
 
 type term struct {
 	action action
@@ -94,8 +100,10 @@ func parseTerm(spec string) (term, error) {
 		return term{actionKillOnce, at}, nil
 	case "error":
 		return term{actionError, at}, nil
+	case "slow":
+		return term{actionSlow, at}, nil
 	}
-	return term{}, fmt.Errorf("action %q is none of kill, kill-once, error", verb)
+	return term{}, fmt.Errorf("action %q is none of kill, kill-once, error, slow", verb)
 }
 
 // FromEnvironment builds the Set of this process: nil unless one of the two
@@ -137,23 +145,34 @@ func (s *Set) Hit(name string) error {
 	if s == nil {
 		return nil
 	}
+	slow, err := s.pass(name)
+	if slow {
+		time.Sleep(slowness)
+	}
+	return err
+}
+
+func (s *Set) pass(name string) (slow bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.passed[name]++
 	if s.trace != nil {
 		if _, err := fmt.Fprintln(s.trace, name); err != nil {
-			return fmt.Errorf("failpoint trace: %w", err)
+			return false, fmt.Errorf("failpoint trace: %w", err)
 		}
 	}
 	t, set := s.terms[name]
 	if !set {
 		t, set = s.terms["*"]
 	}
+	if set && t.action == actionSlow {
+		return s.passed[name] >= t.at, nil
+	}
 	if !set || s.passed[name] != t.at || t.action == actionKillOnce && s.traced[name] {
-		return nil
+		return false, nil
 	}
 	if t.action != actionError {
 		killSelf()
 	}
-	return fmt.Errorf("failpoint %s: %w", name, ErrInjected)
+	return false, fmt.Errorf("failpoint %s: %w", name, ErrInjected)
 }

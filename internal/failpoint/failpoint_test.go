@@ -5,8 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestHit_nilSetPassesEverything(t *testing.T) {
@@ -32,6 +34,27 @@ func TestHit_failsAtTheNamedPassingOnly(t *testing.T) {
 	}
 	if err := set.Hit("create/data"); err != nil {
 		t.Fatalf("another point: %v", err)
+	}
+}
+
+func TestHit_slowWaitsFromThenOn(t *testing.T) {
+	set, err := Parse("copy/chunk=slow@2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slow []bool
+	for range 3 {
+		waits, err := set.pass("copy/chunk")
+		if slow = append(slow, waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(slow, []bool{false, true, true}) {
+		t.Errorf("it waits: %v", slow)
+	}
+	begun := time.Now()
+	if err := set.Hit("copy/chunk"); err != nil || time.Since(begun) < slowness {
+		t.Errorf("%v after %s", err, time.Since(begun))
 	}
 }
 

@@ -17,6 +17,7 @@ func (h *Host) observe(event volumes.Event) {
 		Step: string(event.Step), Status: statusOf(event.Status),
 		Started: time.Now().Add(-event.Took), Took: event.Took,
 		Attempts: event.Attempts, Code: event.Code, Detail: event.Detail,
+		Progress: event.Progress,
 	}
 	if event.Err != nil {
 		entry.Error = event.Err.Error()

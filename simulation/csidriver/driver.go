@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/message"
+	"github.com/holdfast-csi/holdfast/internal/csi/operations"
 )
 
 // Driver is the driver. Set the fields before it serves.
@@ -60,6 +61,8 @@ type Driver struct {
 	Groups    Groups
 	// Changes is how volumes are expanded and modified.
 	Changes Changes
+	// Operations, if set, lists what the driver is doing. Most drivers have no such service.
+	Operations func() []*operations.Operation
 
 	mu      sync.Mutex
 	calls   []string
@@ -92,6 +95,20 @@ func (d *Driver) Register(server *grpc.Server) {
 	csi.RegisterControllerServer(server, d)
 	csi.RegisterGroupControllerServer(server, d)
 	csi.RegisterNodeServer(server, d)
+	if d.Operations != nil {
+		operations.RegisterOperationsServer(server, operationLister{driver: d})
+	}
+}
+
+type operationLister struct {
+	operations.UnimplementedOperationsServer
+	driver *Driver
+}
+
+func (l operationLister) ListOperations(
+	context.Context, *operations.ListOperationsRequest,
+) (*operations.ListOperationsResponse, error) {
+	return &operations.ListOperationsResponse{Operations: l.driver.Operations()}, nil
 }
 
 // Serve serves on a listener and returns what stops it, as a crash would.

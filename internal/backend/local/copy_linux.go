@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 const (
@@ -18,43 +19,6 @@ const (
 	reportEvery  = 3 * time.Second
 	rewriteChunk = mebibyte
 )
-
-// Progress is a long copy that is under way.
-type Progress struct {
-	ID          string // of the new entry
-	Done, Total int64  // bytes
-}
-
-type progress struct {
-	mu      sync.Mutex
-	running map[string]Progress
-}
-
-// Progress lists the long copies that are under way.
-func (p *Pool) Progress() []Progress {
-	p.progress.mu.Lock()
-	defer p.progress.mu.Unlock()
-	var all []Progress
-	for _, one := range p.progress.running {
-		all = append(all, one)
-	}
-	return all
-}
-
-func (g *progress) set(one Progress) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.running == nil {
-		g.running = map[string]Progress{}
-	}
-	g.running[one.ID] = one
-}
-
-func (g *progress) end(id string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.running, id)
-}
 
 // copyIdle copies a source that cannot change while it is locked. An interrupted copy
 // continues if the source has not changed since.
@@ -91,12 +55,15 @@ func (p *Pool) copyFrom(ctx context.Context, c fileCopy, state copyState) error 
 	if err := c.target.Truncate(size); err != nil {
 		return err
 	}
-	report := p.reporter(c, size)
-	defer report.end()
+	report, err := p.reporter(ctx, c, state.Offset)
+	if err != nil {
+		return err
+	}
+	defer report.task.End()
 	saved := state.Offset
 	chunk := min(copyChunk, p.saveEvery)
-	return copySparse(ctx, c.target, c.source.data, state.Offset, size, chunk, func(done int64) error {
-		report.step(done)
+	return copySparse(ctx, c.target, c.source.data, state.Offset, size, chunk, func(done, copied int64) error {
+		report.add(copied)
 		if c.save == nil || done-saved < p.saveEvery {
 			return p.points.Hit("local/copy/chunk")
 		}
@@ -113,9 +80,9 @@ func (p *Pool) copyFrom(ctx context.Context, c fileCopy, state copyState) error 
 
 // copySparse copies the data of source from an offset on and leaves its holes
 // (lseek(2), SEEK_DATA). step is called after each chunk with how far everything is
-// copied.
+// copied, and with the size of the chunk.
 func copySparse(
-	ctx context.Context, target, source *os.File, from, size, chunk int64, step func(done int64) error,
+	ctx context.Context, target, source *os.File, from, size, chunk int64, step func(done, copied int64) error,
 ) error {
 	for from < size {
 		begin, end, err := nextData(source, from, size)
@@ -131,7 +98,7 @@ func copySparse(
 				return err
 			}
 			begin += length
-			if err := step(begin); err != nil {
+			if err := step(begin, length); err != nil {
 				return err
 			}
 		}
@@ -185,30 +152,54 @@ func copyThrough(target, source *os.File, offset, length int64) error {
 	return nil
 }
 
-// report logs and publishes how far a copy is.
+// report logs and publishes how far a copy is, in bytes of data: holes are not copied.
 type report struct {
-	pool  *Pool
-	what  Progress
-	last  time.Time
-	began time.Time
+	pool        *Pool
+	id          string // of the new entry
+	done, total int64
+	last, began time.Time
+	task        *progress.Task
 }
 
-func (p *Pool) reporter(c fileCopy, size int64) *report {
+// reporter begins the report of a copy that continues at an offset.
+func (p *Pool) reporter(ctx context.Context, c fileCopy, from int64) (*report, error) {
+	done, total, err := dataOf(c, from)
+	if err != nil {
+		return nil, err
+	}
 	now := time.Now()
-	r := &report{pool: p, last: now, began: now, what: Progress{ID: idOfData(c.target), Total: size}}
-	p.progress.set(r.what)
-	return r
+	r := &report{pool: p, id: idOfData(c.target), done: done, total: total, last: now, began: now,
+		task: progress.Begin(ctx, "copying", total)}
+	r.task.Set(done)
+	return r, nil
 }
 
-func (r *report) step(done int64) {
-	r.what.Done = done
-	r.pool.progress.set(r.what)
+// dataOf returns how many bytes of a source are data, and how many of these are before
+// an offset. The blocks of a frozen source are only counted: it is not to wait for more.
+func dataOf(c fileCopy, from int64) (before, all int64, err error) {
+	if len(c.users.mounts) > 0 {
+		blocks, err := allocated(c.source.data)
+		return 0, min(blocks, c.source.size), err
+	}
+	for at := int64(0); at < c.source.size; {
+		begin, end, err := nextData(c.source.data, at, c.source.size)
+		if err != nil {
+			return 0, 0, err
+		}
+		before += max(0, min(end, from)-begin)
+		all += end - begin
+		at = end
+	}
+	return before, all, nil
+}
+
+func (r *report) add(copied int64) {
+	r.done += copied
+	r.task.Set(r.done)
 	if time.Since(r.last) < reportEvery {
 		return
 	}
 	r.last = time.Now()
-	r.pool.log.Info("copying", "for", r.what.ID, "done", done, "total", r.what.Total,
+	r.pool.log.Info("copying", "for", r.id, "done", r.done, "total", r.total,
 		"seconds", int(time.Since(r.began).Seconds()))
 }
-
-func (r *report) end() { r.pool.progress.end(r.what.ID) }

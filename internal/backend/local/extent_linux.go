@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 func idOfData(data *os.File) string { return filepath.Base(filepath.Dir(data.Name())) }
@@ -25,14 +27,22 @@ func (p *Pool) unshare(ctx context.Context, f *os.File, size int64) error {
 	if err != nil {
 		return err
 	}
+	total := int64(0)
+	for _, e := range shared {
+		total += e.length
+	}
+	task := progress.Begin(ctx, "copying shared blocks", total)
+	defer task.End()
 	for _, e := range shared {
 		for at := e.offset; at < min(e.offset+e.length, size); at += copyChunk {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := unshareRange(f, at, min(copyChunk, e.offset+e.length-at, size-at)); err != nil {
+			length := min(copyChunk, e.offset+e.length-at, size-at)
+			if err := unshareRange(f, at, length); err != nil {
 				return err
 			}
+			task.Add(length)
 			if err := p.points.Hit("local/unshare/chunk"); err != nil {
 				return err
 			}

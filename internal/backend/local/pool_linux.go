@@ -55,10 +55,9 @@ type Pool struct {
 	reserved    int64
 	saveEvery   int64 // bytes between two records of a copy's progress
 
-	index    index
-	ledger   *ledger
-	loops    *blockdev.LoopIndex
-	progress progress
+	index  index
+	ledger *ledger
+	loops  *blockdev.LoopIndex
 	// discarded is when something was last deleted, in Unix nanoseconds.
 	discarded atomic.Int64
 	warned    sync.Map // volumes whose lack of direct I/O was logged

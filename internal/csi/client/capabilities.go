@@ -35,6 +35,8 @@ type capabilityCache struct {
 	controller *ControllerCapabilities
 	groups     *GroupCapabilities
 	node       *NodeCapabilities
+	// lacksOperations: the driver does not implement Operations.
+	lacksOperations bool
 	// connection counts the connections that ended.
 	connection int
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/csi/operations"
 	"github.com/holdfast-csi/holdfast/internal/csi/server/volumemodifier"
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
@@ -131,6 +132,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) Register(registrar grpc.ServiceRegistrar) {
 	o := s.options
 	csi.RegisterIdentityServer(registrar, s.identity)
+	operations.RegisterOperationsServer(registrar, &operationLister{tracker: &s.chain.tracker})
 	if o.Mode.Controls() {
 		csi.RegisterControllerServer(registrar, &controller{guard: o.Guard, traits: o.Traits, features: o.Features})
 		if o.Features.Groups {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
@@ -30,6 +31,7 @@ type interceptor struct {
 	driver  string
 	node    string      // ID of this machine for the calls that name none
 	rest    *time.Timer // of Options.Rest, if that is set
+	tracker progress.Tracker
 }
 
 // restAfter is the time without work after which Options.Rest is called.
@@ -56,6 +58,7 @@ func (i *interceptor) unary(
 		return nil, toStatus(fmt.Errorf("%w: %w", backend.ErrInvalid, err), csimessage.SecretsOf(message))
 	}
 	ctx, warnings := backend.CollectWarnings(ctx)
+	ctx = i.tracker.For(ctx, name, subject(message))
 	response, err = i.timed(ctx, request, info.FullMethod, handler)
 	if err != nil {
 		return nil, toStatus(err, csimessage.SecretsOf(message))
@@ -138,7 +141,7 @@ func isPolled(method string) bool {
 	switch method {
 	case "Probe", "GetPluginInfo", "GetPluginCapabilities", "ControllerGetCapabilities",
 		"GroupControllerGetCapabilities", "NodeGetCapabilities", "NodeGetVolumeStats",
-		"NodeGetVolumeHealth", "NodeGetStorageHealth":
+		"NodeGetVolumeHealth", "NodeGetStorageHealth", "ListOperations":
 		return true
 	}
 	return false

@@ -1,6 +1,10 @@
 package journal
 
-import "time"
+import (
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/progress"
+)
 
 // Event is one thing that happened, or the same thing several times.
 type Event struct {
@@ -43,6 +47,8 @@ type StepEntry struct {
 	Code   string `json:"code,omitempty"`
 	Error  string `json:"error,omitempty"`
 	Detail string `json:"detail,omitempty"`
+	// Progress is how far a step is that takes long, if the driver says that.
+	Progress *progress.State `json:"progress,omitempty"`
 	// Count is the number of times that the step ended like this; Started and Took are
 	// of the last time, First is when the first of them began.
 	Count int       `json:"count"`

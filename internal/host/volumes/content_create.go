@@ -39,6 +39,7 @@ func (m *Manager) createSnapshot(ctx context.Context, content *snapshotv1.Volume
 		return err
 	}
 	of := contentSubject(content)
+	of.request = request.GetName()
 	return m.stepOf(ctx, of, StepSnapshot, onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
 		repeated := again
 		again = true // if the step is repeated, this call may have had its effect

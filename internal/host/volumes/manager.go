@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
@@ -19,6 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // Drivers finds the instance of a driver that serves calls now.
@@ -83,6 +85,9 @@ type shared struct {
 	changedObject store.Object
 
 	inspections concurrency.Calls[struct{}] // of filesystems, by path
+	// listings are the questions what drivers are doing, by name.
+	listings concurrency.Calls[[]progress.Operation]
+	askEvery time.Duration
 }
 
 // New makes a Manager.
@@ -96,7 +101,9 @@ func New(options Options) *Manager {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{shared: &shared{options: options, logger: options.Logger, index: index{store: options.Store}}}
+	return &Manager{shared: &shared{
+		options: options, logger: options.Logger, index: index{store: options.Store}, askEvery: askEvery,
+	}}
 }
 
 // as returns the Manager that writes as the context's writer: a controller's own

@@ -52,7 +52,7 @@ func (m *Manager) setOwnership(ctx context.Context, toMount volumeToMount) error
 	}
 	change := security.FSGroupChangePolicy
 	onMismatch := change != nil && *change == corev1.FSGroupChangeOnRootMismatch
-	slow := progress{report: func(files int) {
+	slow := walkProgress{report: func(files int) {
 		m.recordEventf(toMount.podRef(), true, "VolumePermissionChangeInProgress",
 			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only",
 			toMount.volumeName, *security.FSGroup, files)
@@ -69,15 +69,15 @@ const (
 	nextProgress  = time.Minute
 )
 
-// progress reports a slow walk. The walk itself checks the time: a hung walk makes no
+// walkProgress reports a slow walk. The walk itself checks the time: a hung walk makes no
 // progress.
-type progress struct {
+type walkProgress struct {
 	report func(files int)
 	next   time.Time
 	files  int
 }
 
-func (p *progress) file() {
+func (p *walkProgress) file() {
 	p.files++
 	if now := time.Now(); now.After(p.next) {
 		p.next = now.Add(nextProgress)

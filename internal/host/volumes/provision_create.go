@@ -26,6 +26,7 @@ func (m *Manager) createVolume(
 	ctx context.Context, intent *store.Provisioning, pvc *corev1.PersistentVolumeClaim, first bool,
 ) error {
 	of := claimSubject(pvc, intent.Driver, "")
+	of.request = intent.VolumeName
 	return m.stepOf(ctx, of, StepCreate, onward(claim.CallCreate), func(ctx context.Context) (string, error) {
 		volume, err := m.create(ctx, intent, first)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // Step is one step of a volume's life.
@@ -61,6 +62,9 @@ type Event struct {
 	// Code is the failure's, as gRPC names it; empty if the driver did not answer.
 	Code     string
 	Attempts int
+	// Progress is how far a step is that was started or is repeated; nil if the driver does
+	// not say.
+	Progress *progress.State
 }
 
 // retry selects the errors after which a step is repeated.
@@ -94,6 +98,7 @@ type subject struct {
 	label          string // the volume's name in messages
 	about          []journal.Ref
 	driver, handle string
+	request        string // the name of a new volume or snapshot in the driver's request
 }
 
 func claimLabel(key string) string { return "claim " + key }
@@ -113,24 +118,26 @@ func (m *Manager) stepOf(
 	ctx context.Context, of subject, step Step, policy retry, do func(context.Context) (string, error),
 ) error {
 	start, attempts := time.Now(), 0
-	report := func(status Status, err error, detail string) {
+	report := func(status Status, err error, detail string, so *progress.State) {
 		m.options.Observe(Event{
 			Volume: of.label, Step: step, Status: status, Took: time.Since(start), Err: err, Detail: detail,
-			About: of.about, Driver: of.driver, Handle: of.handle, Code: codeOf(err), Attempts: attempts,
+			About: of.about, Driver: of.driver, Handle: of.handle, Code: codeOf(err), Attempts: attempts, Progress: so,
 		})
 	}
-	report(Started, nil, "")
-	attempts++
+	report(Started, nil, "", nil)
+	stop := m.followStep(ctx, of, func(so *progress.State) { report(Started, nil, "", so) })
 	detail, err := do(ctx)
+	last := stop()
+	attempts++
 	if err != nil && policy.worth(err) {
-		report(Retrying, err, "")
+		report(Retrying, err, "", last)
 		return &uncertainStepError{fmt.Errorf("%s: %s: %w", of.label, step, err)}
 	}
 	if err != nil {
-		report(Failed, err, "")
+		report(Failed, err, "", nil)
 		return fmt.Errorf("%s: %s: %w", of.label, step, err)
 	}
-	report(Done, nil, detail)
+	report(Done, nil, detail, nil)
 	return nil
 }
 
