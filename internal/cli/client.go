@@ -115,11 +115,11 @@ func checkNames(names []string) error {
 	return nil
 }
 
-// everyKind lists the kinds of `get all`: without Secrets and events.
+// everyKind lists the kinds of `get all`: without Secrets, ConfigMaps and events.
 func everyKind() []selection {
 	var selections []selection
 	for _, kind := range tableKinds() {
-		if resource := kind.kind.Resource; resource != "secrets" && resource != "events" && resource != "namespaces" {
+		if resource := kind.kind.Resource; !store.IsSealed(kind.kind) && resource != "events" && resource != "namespaces" {
 			selections = append(selections, selection{tableKind: kind})
 		}
 	}

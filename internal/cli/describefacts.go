@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -42,13 +44,23 @@ func factsOf(object store.Object) [][]string {
 		return attachmentFacts(object)
 	case *corev1.Secret:
 		var rows [][]string
-		for name := range object.Data {
+		for _, name := range slices.Sorted(maps.Keys(object.Data)) {
 			rows = append(rows, []string{"", name + " (not shown)"})
 		}
-		slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[1], b[1]) })
 		return rows
+	case *corev1.ConfigMap:
+		return configFacts(object)
 	}
 	return nil
+}
+
+// configFacts has the keys of a ConfigMap with their sizes; 'get -o yaml' shows the values.
+func configFacts(config *corev1.ConfigMap) (rows [][]string) {
+	all := podvalues.In(config)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		rows = append(rows, []string{"", fmt.Sprintf("%s (%d bytes)", name, len(all[name]))})
+	}
+	return rows
 }
 
 func claimFacts(pvc *corev1.PersistentVolumeClaim) [][]string {

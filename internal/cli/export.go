@@ -23,7 +23,8 @@ driver and the volume's handle stay the same, so no data are moved.
 
 The volumes are marked Retain, so that the deletion of a new claim does not delete
 data. Objects that cannot move, and the steps to do by hand, are written to
-standard error. Secrets are not exported: a host never returns them.
+standard error. Secrets are not exported: a host never returns them. Nor are ConfigMaps, which
+no volume refers to.
 
 The host keeps its own objects. Let only one of the two use a volume.`
 
@@ -101,7 +102,7 @@ func (f *exportFlags) run(command *cobra.Command, given []string) error {
 // readSource reads all objects that an export may need.
 func readSource(ctx context.Context, client *api.Client) (source export.Source, err error) {
 	for _, kind := range store.Kinds() {
-		if kind.Kind == "Secret" {
+		if store.IsSealed(kind) {
 			continue
 		}
 		list, err := client.List(ctx, kind, api.ListOptions{})

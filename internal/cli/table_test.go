@@ -125,6 +125,10 @@ old       Terminating   2d2h
 NAME   TYPE     DATA   AGE
 key    Opaque   1      2d2h
 `},
+		{"cm", false, []store.Object{&corev1.ConfigMap{ObjectMeta: named("conf"), Data: map[string]string{"a": "b"}, BinaryData: map[string][]byte{"c": nil}}}, `
+NAME   DATA   AGE
+conf   2      2d2h
+`},
 		{"events", true, []store.Object{&corev1.Event{
 			ObjectMeta: named("data.1"), Type: "Warning", Reason: "Failed", Message: "no\n\x1b[31mspace", Count: 3,
 			InvolvedObject: corev1.ObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}, LastTimestamp: metav1.NewTime(now.Add(-5 * time.Second)),

@@ -231,6 +231,11 @@ func otherKinds() []tableKind {
 			{"DATA", false, of(func(s *corev1.Secret) string { return strconv.Itoa(len(s.Data)) })},
 			{"AGE", false, ageCell},
 		}},
+		{bare("configmaps"), []string{"cm"}, []column{
+			{"NAME", false, nameCell},
+			{"DATA", false, of(func(c *corev1.ConfigMap) string { return strconv.Itoa(len(c.Data) + len(c.BinaryData)) })},
+			{"AGE", false, ageCell},
+		}},
 		{bare("events"), []string{"ev"}, []column{
 			{"LAST SEEN", false, func(o store.Object, now time.Time) string { return lastSeen(o, now) }},
 			{"TYPE", false, of(func(e *corev1.Event) string { return e.Type })},

@@ -9,7 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -103,13 +103,22 @@ func (s *state) checkVolumesOf(pod *corev1.Pod) (findings []finding) {
 			}
 		}
 	}
-	for _, name := range manifest.SecretsOf(pod) {
-		if key := store.Key(pod.Namespace, name); read(s, s.tx.Secrets(), key) == nil {
-			findings = append(findings, waiting("%s: Secret %q does not exist; its containers refer to it",
-				describePod(pod), key))
+	for _, reference := range podvalues.Of(pod) {
+		key := store.Key(pod.Namespace, reference.Name)
+		if !reference.Optional && !s.hasValues(reference.Kind, key) {
+			findings = append(findings, waiting("%s: %s %q does not exist; its containers refer to it",
+				describePod(pod), reference.Kind, key))
 		}
 	}
 	return findings
+}
+
+// hasValues reports whether a Secret or a ConfigMap exists.
+func (s *state) hasValues(kind, key string) bool {
+	if kind == podvalues.ConfigMap {
+		return read(s, s.tx.ConfigMaps(), key) != nil
+	}
+	return read(s, s.tx.Secrets(), key) != nil
 }
 
 func (s *state) checkInline(at string, pod *corev1.Pod, source *corev1.CSIVolumeSource) (findings []finding) {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
@@ -98,14 +97,14 @@ func (m *merger) checkDifferences(differences []difference, before store.Object)
 	return problems
 }
 
-// cannotChange says so, with the values unless they are a secret's.
+// cannotChange says so, with the values unless they are a Secret's or a ConfigMap's.
 func (m *merger) cannotChange(d difference) string {
 	text := "cannot be changed"
-	if old, desired := shown(d.before), shown(d.after); m.given.Kind.Kind != "Secret" && old != "" && desired != "" {
+	if old, desired := shown(d.before), shown(d.after); !store.IsSealed(m.given.Kind) && old != "" && desired != "" {
 		text += fmt.Sprintf(" from %s to %s", old, desired)
 	}
-	if _, ok := m.stored.(*corev1.Secret); ok {
-		return text + "; delete the Secret and apply it again"
+	if store.IsSealed(m.given.Kind) {
+		return text + "; delete the " + m.given.Kind.Kind + " and apply it again"
 	}
 	return text + "; delete the object and apply it again to make it otherwise"
 }

@@ -42,6 +42,8 @@ func changesOf(kind string) changes {
 	switch kind {
 	case "Secret":
 		return changes{"data": asked, "immutable": asked}
+	case "ConfigMap":
+		return changes{"data": asked, "binaryData": asked, "immutable": asked}
 	case "CSIDriver":
 		return changes{"spec": free, "spec.attachRequired": fixed, "spec.volumeLifecycleModes": fixed}
 	case "StorageClass":
@@ -127,6 +129,10 @@ func (m *merger) inheritVolume(given, stored *corev1.PersistentVolume) {
 func (m *merger) ask(d difference, before store.Object) string {
 	switch stored := before.(type) {
 	case *corev1.Secret:
+		if stored.Immutable != nil && *stored.Immutable {
+			return m.cannotChange(d) + " (it is immutable)"
+		}
+	case *corev1.ConfigMap:
 		if stored.Immutable != nil && *stored.Immutable {
 			return m.cannotChange(d) + " (it is immutable)"
 		}

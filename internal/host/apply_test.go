@@ -74,6 +74,7 @@ const (
 	aClaim   = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, labels: {a: b}}\nspec: {storageClassName: c, accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}}\n"
 	aPod     = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: main, image: one, command: [cat], volumeMounts: [{name: v, mountPath: /v}]}]\n  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n"
 	aSecret  = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: hunter2}\n"
+	aConfig  = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {level: debug}\nbinaryData: {icon: aGk=}\n"
 	aDriver  = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: d.example}\nspec: {attachRequired: false, volumeLifecycleModes: [Persistent]}\n"
 	anotherC = "apiVersion: storage.k8s.io/v1\nkind: VolumeAttributesClass\nmetadata: {name: gold}\ndriverName: d.example\nparameters: {iops: \"1\"}\n"
 	aVolume  = "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: pv}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], csi: {driver: d.example, volumeHandle: h}}\n"
@@ -84,7 +85,7 @@ const (
 )
 
 func everything() string {
-	return strings.Join([]string{aPod, aClaim, aSecret, aDriver, aClass, anotherC, aVolume, aSnap, aContent, aSnapC, aSpace}, "---\n")
+	return strings.Join([]string{aPod, aClaim, aSecret, aConfig, aDriver, aClass, anotherC, aVolume, aSnap, aContent, aSnapC, aSpace}, "---\n")
 }
 
 func claims(tx *store.Tx) store.Table[corev1.PersistentVolumeClaim] { return tx.Claims() }
@@ -96,7 +97,7 @@ func drivers(tx *store.Tx) store.Table[storagev1.CSIDriver]         { return tx.
 func TestApply_createsMissingObjectsAndKeepsEqualOnes(t *testing.T) {
 	h := newApplier(t)
 	first := mustApply(t, h, everything())
-	if len(first.Applied) != 11 || first.Applied[0] != (api.Applied{Kind: "Pod", Key: "default/p", Action: api.Created}) {
+	if len(first.Applied) != 12 || first.Applied[0] != (api.Applied{Kind: "Pod", Key: "default/p", Action: api.Created}) {
 		t.Errorf("the first apply answered %+v", first.Applied)
 	}
 	pvc := stored(t, h, claims, "default/data")
@@ -357,7 +358,7 @@ func TestApply_dryRunWritesNothing(t *testing.T) {
 	h := newApplier(t)
 	before := version(t, h)
 	result, err := h.Apply(context.Background(), []manifest.File{{Name: "m.yaml", Data: []byte(everything())}}, api.ApplyOptions{DryRun: true})
-	if err != nil || len(result.Applied) != 11 {
+	if err != nil || len(result.Applied) != 12 {
 		t.Fatalf("got %+v, %v", result, err)
 	}
 	if version(t, h) != before || stored(t, h, podsOf, "default/p") != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 )
@@ -27,9 +29,10 @@ type Attached struct {
 	// container sees.
 	Root    string
 	Private []string
-	// Secret, if given, finds a Secret by namespace/name that is not in the files;
-	// nil if there is none. The host answers no caller with the data of a Secret.
-	Secret func(key string) (*corev1.Secret, error)
+	// Values, if given, finds those of a Secret or a ConfigMap that is not in the files, by
+	// kind and namespace/name; nil if there is none. The host answers no caller with the
+	// values of a Secret.
+	Values workload.Values
 	// AwaitGone waits until an object that is being deleted is gone.
 	AwaitGone func(ctx context.Context, kind store.Kind, namespace, name string) error
 
@@ -57,22 +60,37 @@ func (a *Attached) Run(
 	for _, warning := range applied.Warnings {
 		output.Warn(warning)
 	}
-	secret := func(key string) (*corev1.Secret, error) {
+	values := func(kind, key string) (map[string][]byte, error) {
 		for _, given := range objects.All {
-			if found, ok := given.Object.(*corev1.Secret); ok && store.KeyOf(found) == key {
-				return found, nil
+			if given.Kind.Kind == kind && given.Key == key {
+				return podvalues.In(given.Object), nil
 			}
 		}
-		if a.Secret == nil {
-			return nil, nil
+		if a.Values != nil {
+			return a.Values(kind, key)
 		}
-		return a.Secret(key)
+		return a.configMap(ctx, kind, key)
 	}
 	runner := podRunner{
-		mount: a.mount, unmount: a.unmount, scratch: a.scratch, secret: secret,
+		mount: a.mount, unmount: a.unmount, scratch: a.scratch, values: values,
 		hide: append([]string{a.Root}, a.Private...), node: machineName(),
 	}
 	return runner.runPods(ctx, objects.Pods, output)
+}
+
+// configMap asks the host for the values of a ConfigMap; nil if there is none, and for
+// other kinds.
+func (a *Attached) configMap(ctx context.Context, kindName, key string) (map[string][]byte, error) {
+	kind, known := store.KindOf("configmaps")
+	if !known || kind.Kind != kindName {
+		return nil, nil
+	}
+	namespace, name, _ := strings.Cut(key, "/")
+	object, err := a.Client.Get(ctx, kind, namespace, name)
+	if errors.Is(err, api.ErrNotFound) {
+		return nil, nil
+	}
+	return podvalues.In(object), err
 }
 
 // mount makes a hold of a pod's volumes; the pod gets the UID that the host gave it.

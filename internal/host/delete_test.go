@@ -29,6 +29,8 @@ func TestDeleteObject_plainObjectsGoAtOnceAndNameTheirUsers(t *testing.T) {
 		{"a class with claims", aClass + "---\n" + aClaim, "storageclasses", "c", "without it, these claims wait, or cannot grow: default/data"},
 		{"an unused secret", aSecret, "secrets", "default/s", ""},
 		{"a secret of a volume", aSecret + "---\n" + withSecret, "secrets", "default/s", "PersistentVolume pv"},
+		{"a ConfigMap of a pod", aConfig + "---\n" + changed(t, aPod, "volumes: [", "volumes: [{name: c, configMap: {name: c}}, "), "configmaps", "default/c", "without it, containers cannot be started again: Pod default/p"},
+		{"a ConfigMap next to a pod with a Secret of that name", aConfig + "---\n" + changed(t, aPod, "volumes: [", "volumes: [{name: c, secret: {secretName: c}}, "), "configmaps", "default/c", ""},
 		{"an attributes class", anotherC, "volumeattributesclasses", "gold", ""},
 		{"a snapshot class with a snapshot that waits", aSnapC + "---\n" + changed(t, aSnap, "{source", "{volumeSnapshotClassName: sc, source"), "volumesnapshotclasses", "sc", "these snapshots wait: default/snap"},
 		{"a driver", aDriver, "csidrivers", "d.example", ""},

@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"slices"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -61,6 +60,8 @@ func (d *deleter) users(object store.Object) ([]string, error) {
 			}))
 	case *corev1.Secret:
 		d.usersOfSecret(&found, object)
+	case *corev1.ConfigMap:
+		d.usersOfValues(&found, podvalues.ConfigMap, object)
 	}
 	return found.result()
 }
@@ -144,14 +145,19 @@ func (d *deleter) usersOfSecret(found *sentences, secret *corev1.Secret) {
 		func(volume *corev1.PersistentVolume) string {
 			return when(namesSecret(volume, secret), volume.Name)
 		}))
-	found.add(gather(d.tx.Pods(), secret.Name, "without it, containers cannot be started again: Pod",
-		func(pod *corev1.Pod) string {
-			return when(isAlive(pod) && pod.Namespace == secret.Namespace && slices.Contains(manifest.SecretsOf(pod),
-				secret.Name), store.Key(pod.Namespace, pod.Name))
-		}))
+	d.usersOfValues(found, podvalues.Secret, secret)
 	found.add(gather(d.tx.Pods(), secret.Name, "without it, inline volumes cannot be published again: Pod",
 		func(pod *corev1.Pod) string {
 			return when(isAlive(pod) && pod.Namespace == secret.Namespace && inlineSecret(pod, secret.Name),
+				store.Key(pod.Namespace, pod.Name))
+		}))
+}
+
+// usersOfValues are the pods whose containers refer to a Secret or a ConfigMap.
+func (d *deleter) usersOfValues(found *sentences, kind string, object store.Object) {
+	found.add(gather(d.tx.Pods(), object.GetName(), "without it, containers cannot be started again: Pod",
+		func(pod *corev1.Pod) string {
+			return when(isAlive(pod) && pod.Namespace == object.GetNamespace() && podvalues.Refers(pod, kind, object.GetName()),
 				store.Key(pod.Namespace, pod.Name))
 		}))
 }

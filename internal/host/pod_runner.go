@@ -34,8 +34,9 @@ type podRunner struct {
 	// scratch makes an empty directory that a container's root is mounted over.
 	// It is removed together with the pod.
 	scratch func(pod *corev1.Pod, container string) (string, error)
-	// secret finds a Secret by namespace/name; nil if there is none.
-	secret func(key string) (*corev1.Secret, error)
+	// values finds those of a Secret or a ConfigMap, by kind and namespace/name; nil if
+	// there is none.
+	values workload.Values
 	hide   []string // directories that no container sees
 	node   string   // this machine's name
 }
@@ -93,7 +94,9 @@ func (r podRunner) runPod(ctx context.Context, pod *corev1.Pod, output podOutput
 	}
 	translated, err := workload.FromPod(pod, workload.Sources{
 		Volumes: mounted, Node: r.node,
-		Secrets: func(name string) (*corev1.Secret, error) { return r.secret(store.Key(pod.Namespace, name)) },
+		Values: func(kind, name string) (map[string][]byte, error) {
+			return r.values(kind, store.Key(pod.Namespace, name))
+		},
 	})
 	if err != nil {
 		return 0, err

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -35,7 +33,7 @@ func (h *Host) Run(ctx context.Context, use func(ctx context.Context, client *At
 	}
 	client := api.Dial(h.runSocket())
 	attached := &Attached{
-		Client: client, Root: h.paths.Root, Private: h.options.Private, Secret: h.secret, AwaitGone: h.awaitDeleted,
+		Client: client, Root: h.paths.Root, Private: h.options.Private, Values: h.values, AwaitGone: h.awaitDeleted,
 	}
 	// The host may end by itself: its driver failed, say.
 	using, cancel := context.WithCancelCause(ctx)
@@ -68,12 +66,12 @@ func (h *Host) awaitIdle(ctx context.Context) error {
 	return nil
 }
 
-func (h *Host) secret(key string) (secret *corev1.Secret, err error) {
+func (h *Host) values(kind, key string) (found map[string][]byte, err error) {
 	err = h.store.View(func(tx *store.Tx) error {
-		secret, err = tx.Secrets().Get(key)
+		found, err = tx.Values(kind, key)
 		return err
 	})
-	return secret, err
+	return found, err
 }
 
 // awaitDeleted returns when an object that is being deleted is gone. It fails if the

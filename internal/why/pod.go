@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 )
 
 func (w *walk) podNamed(namespace, name string) {
@@ -137,9 +139,20 @@ func (w *walk) podVolume(pod *corev1.Pod, volume *corev1.Volume) {
 		w.ephemeral(pod, volume.Name)
 	case volume.CSI != nil:
 		w.inline(pod, volume.Name, volume.CSI)
-	case volume.Secret != nil && (volume.Secret.Optional == nil || !*volume.Secret.Optional):
-		w.secret("the pod's volume "+volume.Name, pod.Namespace, volume.Secret.SecretName,
-			evidence(pods, pod.Namespace, pod.Name, "spec.volumes"))
+	default:
+		w.values(pod, volume)
+	}
+}
+
+// values inspects a volume of Secrets or ConfigMaps.
+func (w *walk) values(pod *corev1.Pod, volume *corev1.Volume) {
+	kinds := map[string]Kind{podvalues.Secret: secrets, podvalues.ConfigMap: configMaps}
+	found, _ := podvalues.OfVolume(volume)
+	for _, source := range found.Sources {
+		if !source.Optional {
+			w.needs(kinds[source.Kind], "the pod's volume "+volume.Name, pod.Namespace, source.Name,
+				evidence(pods, pod.Namespace, pod.Name, "spec.volumes"))
+		}
 	}
 }
 
@@ -190,12 +203,18 @@ func (w *walk) inline(pod *corev1.Pod, volume string, source *corev1.CSIVolumeSo
 
 // secret checks that a secret exists. user is the object that needs it.
 func (w *walk) secret(user, namespace, name, from string) {
-	if name == "" || w.exists(secrets, namespace, name) {
+	w.needs(secrets, user, namespace, name, from)
+}
+
+// needs checks that a Secret or a ConfigMap exists.
+func (w *walk) needs(kind Kind, user, namespace, name, from string) {
+	if name == "" || w.exists(kind, namespace, name) {
 		return
 	}
-	w.add(cause, Finding{What: fmt.Sprintf("%s needs the secret %s in namespace %s, which does not exist", user, name,
+	word := map[Kind]string{secrets: "secret", configMaps: "ConfigMap"}[kind]
+	w.add(cause, Finding{What: fmt.Sprintf("%s needs the %s %s in namespace %s, which does not exist", user, word, name,
 		namespace), Evidence: []string{from},
-		Do: "Create the secret, or correct the reference to it."})
+		Do: "Create the " + word + ", or correct the reference to it."})
 }
 
 // scheduling reports why a pod has no node.

@@ -29,6 +29,7 @@ const (
 	claims        Kind = "/v1/persistentvolumeclaims/PersistentVolumeClaim"
 	volumes       Kind = "/v1/persistentvolumes/PersistentVolume"
 	secrets       Kind = "/v1/secrets/Secret"
+	configMaps    Kind = "/v1/configmaps/ConfigMap"
 	nodes         Kind = "/v1/nodes/Node"
 	events        Kind = "/v1/events/Event"
 	classes       Kind = "storage.k8s.io/v1/storageclasses/StorageClass"

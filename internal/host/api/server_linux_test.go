@@ -155,6 +155,25 @@ func TestServer_neverGivesTheValuesOfSecrets(t *testing.T) {
 	}
 }
 
+// Unlike a Secret's, the values of a ConfigMap may be read, also in a watch.
+func TestServer_givesTheValuesOfConfigMaps(t *testing.T) {
+	f := serve(t)
+	f.put(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}, Data: map[string]string{"level": "debug"}})
+	if _, body := f.ask(t, "GET", "/api/v1/namespaces/default/configmaps/c", ""); !strings.Contains(body, `"level":"debug"`) {
+		t.Errorf("the answer is %s", body)
+	}
+	seen := errors.New("seen")
+	err := f.Watch(t.Context(), kindNamed("configmaps"), ListOptions{}, func(event WatchEvent) error {
+		if config := event.Object.(*corev1.ConfigMap); config.Data["level"] != "debug" {
+			t.Errorf("the watch has %v", config.Data)
+		}
+		return seen
+	})
+	if !errors.Is(err, seen) {
+		t.Error(err)
+	}
+}
+
 func TestClient_givesTheHostsErrorsBack(t *testing.T) {
 	f := serve(t)
 	for _, want := range []error{ErrInvalid, ErrConflict, ErrNotFound, ErrForbidden} {

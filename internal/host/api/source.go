@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -119,10 +118,10 @@ func (t tables) decode(from store.Change) (change, error) {
 	return decoded, nil
 }
 
-// named is a Secret with the names of its values, which a change does not have,
-// as long as it is the newest of that Secret.
+// named is a Secret or a ConfigMap with its values, which a change does not have, as long
+// as it is the newest of that object.
 func (t tables) named(from store.Change, object store.Object) (store.Object, error) {
-	if _, ok := object.(*corev1.Secret); !ok || from.Deleted {
+	if !store.IsSealed(t.kind) || from.Deleted {
 		return object, nil
 	}
 	err := t.store.View(func(tx *store.Tx) error {

@@ -108,6 +108,8 @@ func check(object store.Object) []string {
 	switch object := object.(type) {
 	case *corev1.Secret:
 		return checkSecret(object)
+	case *corev1.ConfigMap:
+		return checkConfigMap(object)
 	case *storagev1.CSIDriver:
 		return checkDriver(object)
 	case *storagev1.StorageClass:
@@ -213,24 +215,5 @@ func checkDriver(driver *storagev1.CSIDriver) (problems []string) {
 	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
 		problems = append(problems, "spec.serviceAccountTokenInSecrets: has no meaning without tokenRequests")
 	}
-	return problems
-}
-
-// maximumSecret is Kubernetes' limit of a Secret's values together, in bytes.
-const maximumSecret = 1 << 20
-
-// checkSecret says nothing of the values.
-func checkSecret(secret *corev1.Secret) (problems []string) {
-	size := 0
-	for key, value := range secret.Data {
-		for _, problem := range validation.IsConfigMapKey(key) {
-			problems = append(problems, fmt.Sprintf("data[%s]: %s", key, problem))
-		}
-		size += len(value)
-	}
-	if size > maximumSecret {
-		problems = append(problems, fmt.Sprintf("data: has %d bytes; %d at most", size, maximumSecret))
-	}
-	slices.Sort(problems)
 	return problems
 }

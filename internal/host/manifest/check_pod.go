@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 )
 
 // HolderAnnotation names who runs a pod's processes when it is not the host,
@@ -119,9 +120,13 @@ func checkVolume(at string, pod *corev1.Pod, volume *corev1.Volume) []string {
 	if volume.EmptyDir != nil {
 		kinds++
 	}
-	if source := volume.Secret; source != nil {
-		kinds++
-		problems = append(problems, checkSecretVolume(at+".secret", source)...)
+	for _, is := range []bool{volume.Secret != nil, volume.ConfigMap != nil, volume.Projected != nil} {
+		if is {
+			kinds++
+		}
+	}
+	if source, found := podvalues.OfVolume(volume); found {
+		problems = append(problems, checkVolumeOfValues(at, source)...)
 	}
 	if source := volume.Ephemeral; source != nil {
 		kinds++
@@ -131,7 +136,7 @@ func checkVolume(at string, pod *corev1.Pod, volume *corev1.Volume) []string {
 	case kinds > 1:
 		problems = append(problems, at+": names more than one kind of volume")
 	case kinds == 0 && volume.VolumeSource == (corev1.VolumeSource{}): // another kind is refused by its field
-		problems = append(problems, at+": names no kind of volume; supported are persistentVolumeClaim, csi, ephemeral, emptyDir and secret")
+		problems = append(problems, at+": names no kind of volume; supported are persistentVolumeClaim, csi, ephemeral, emptyDir, secret, configMap and projected")
 	}
 	return problems
 }
@@ -230,9 +235,6 @@ func (c containers) checkPaths(at string, container *corev1.Container) (problems
 		if volume := check(field, mount.Name, mount.MountPath); volume.known && !volume.filesystem {
 			problems = append(problems, fmt.Sprintf("%s: volume %q is a block device (volumeMode: Block); use volumeDevices",
 				field, mount.Name))
-		}
-		if mount.SubPath != "" && c.isSecret(mount.Name) {
-			problems = append(problems, fmt.Sprintf("%s.subPath: is not served for a secret volume; use the volume's items to choose its files", field))
 		}
 		if sub := mount.SubPath; sub != "" && (path.IsAbs(sub) || slices.Contains(strings.Split(sub, "/"), "..")) {
 			problems = append(problems, fmt.Sprintf("%s.subPath: %q leads out of the volume", field, sub))

@@ -87,6 +87,8 @@ func contractOf(kind string) *contract {
 	case "Secret":
 		c.honour("", "data", "type", "immutable")
 		c.note(Honoured, "merged into `data`, over existing keys", "", "stringData")
+	case "ConfigMap":
+		c.honour("", "data", "binaryData", "immutable")
 	case "CSIDriver":
 		driverFields(c)
 	case "StorageClass":

@@ -1,8 +1,10 @@
 package manifest
 
+import "strings"
+
 const (
-	noSource  = "only persistentVolumeClaim, csi, ephemeral, emptyDir and secret are served"
-	noConfig  = "this host has no ConfigMaps; put the values into a Secret, and refer to it with "
+	noSource  = "only persistentVolumeClaim, csi, ephemeral, emptyDir, secret, configMap and projected are served"
+	inMemory  = "in the container's memory; changed values are seen by the next start of the container"
 	noSandbox = "containers share the machine's own view"
 	labelled  = "as the volume's mount option `context=`; processes are not labelled"
 )
@@ -35,9 +37,16 @@ func podVolumeFields(c *contract, prefix string) {
 	c.honour(prefix, "name", "persistentVolumeClaim.claimName", "persistentVolumeClaim.readOnly",
 		"csi.driver", "csi.readOnly", "csi.fsType", "csi.volumeAttributes", "csi.nodePublishSecretRef")
 	c.note(Honoured, "a directory that goes with the pod", prefix, "emptyDir")
-	c.note(Honoured, "in the container's memory; a changed Secret is seen by the next start of the container", prefix,
-		"secret.secretName", "secret.items[].key", "secret.items[].path", "secret.items[].mode", "secret.defaultMode", "secret.optional")
-	c.refuse("the files are root's", prefix, "secret.defaultUser", "secret.items[].user")
+	for _, source := range []string{"secret.secretName", "configMap.name", "projected.sources[].secret.name", "projected.sources[].configMap.name"} {
+		stem := prefix + source[:strings.LastIndex(source, ".")]
+		c.note(Honoured, inMemory, prefix, source)
+		c.note(Honoured, inMemory, stem, ".items[].key", ".items[].path", ".items[].mode", ".optional")
+	}
+	c.note(Honoured, inMemory, prefix, "secret.defaultMode", "configMap.defaultMode", "projected.defaultMode")
+	c.refuse("only secret and configMap are served", prefix, "projected.sources[].downwardAPI", "projected.sources[].serviceAccountToken",
+		"projected.sources[].clusterTrustBundle", "projected.sources[].podCertificate")
+	c.refuse("the files are root's", prefix, "secret.defaultUser", "secret.items[].user", "configMap.defaultUser", "configMap.items[].user",
+		"projected.defaultUser", "projected.sources[].secret.items[].user", "projected.sources[].configMap.items[].user")
 	c.refuse("an emptyDir is a directory of this machine, without a limit", prefix, "emptyDir.medium",
 		"emptyDir.sizeLimit", "emptyDir.mode")
 	template := prefix + "ephemeral.volumeClaimTemplate."
@@ -50,21 +59,18 @@ func podVolumeFields(c *contract, prefix string) {
 	c.refuse(noSource, prefix, "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi",
 		"glusterfs", "rbd",
 		"flexVolume", "cinder", "cephfs", "flocker", "downwardAPI", "fc", "azureFile", "vsphereVolume", "quobyte",
-		"azureDisk", "photonPersistentDisk", "projected", "portworxVolume", "scaleIO", "storageos", "image")
-	c.refuse(noConfig+"`secret`", prefix, "configMap")
+		"azureDisk", "photonPersistentDisk", "portworxVolume", "scaleIO", "storageos", "image")
 }
 
 func containerFields(c *contract, prefix string) {
 	c.honour(prefix, "name", "command", "args", "workingDir", "env[].name", "env[].value", "env[].valueFrom.fieldRef",
-		"env[].valueFrom.secretKeyRef", "envFrom[].prefix", "envFrom[].secretRef",
+		"env[].valueFrom.secretKeyRef", "env[].valueFrom.configMapKeyRef", "envFrom[].prefix", "envFrom[].secretRef", "envFrom[].configMapRef",
 		"volumeMounts[].name", "volumeMounts[].mountPath", "volumeMounts[].readOnly", "volumeMounts[].subPath", "volumeDevices")
 	c.unused(prefix, "image", "imagePullPolicy", "resources", "resizePolicy", "ports", "livenessProbe",
 		"readinessProbe", "startupProbe",
 		"terminationMessagePath", "terminationMessagePolicy")
-	c.refuse("only fieldRef and secretKeyRef are served", prefix, "env[].valueFrom.resourceFieldRef",
+	c.refuse("only fieldRef, secretKeyRef and configMapKeyRef are served", prefix, "env[].valueFrom.resourceFieldRef",
 		"env[].valueFrom.fileKeyRef")
-	c.refuse(noConfig+"`secretKeyRef`", prefix, "env[].valueFrom.configMapKeyRef")
-	c.refuse(noConfig+"`secretRef`", prefix, "envFrom[].configMapRef")
 	c.refuse("", prefix, "lifecycle", "restartPolicy", "restartPolicyRules", "stdin", "stdinOnce", "tty",
 		"volumeMounts[].recursiveReadOnly", "volumeMounts[].mountPropagation", "volumeMounts[].subPathExpr", "volumeMounts[].bindMountOptions")
 	security := prefix + "securityContext."

@@ -70,7 +70,7 @@ func TestDecode_refusesByName(t *testing.T) {
 		{"two objects of JSON", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}} {"kind":"Pod"}`, "m.yaml: document 1: something follows its end"},
 		{"a key twice", "kind: Pod\nkind: Pod\n", `key "kind" already set`},
 		{"an unknown kind", "apiVersion: apps/v1\nkind: Deployment\n",
-			`m.yaml: document 1: kind "Deployment" of apiVersion "apps/v1" is not supported; supported are v1 Namespace, Secret, PersistentVolume, PersistentVolumeClaim, Pod; storage.k8s.io/v1 CSIDriver, StorageClass, VolumeAttributesClass; snapshot.storage.k8s.io/v1 VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshot`},
+			`m.yaml: document 1: kind "Deployment" of apiVersion "apps/v1" is not supported; supported are v1 Namespace, Secret, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod; storage.k8s.io/v1 CSIDriver, StorageClass, VolumeAttributesClass; snapshot.storage.k8s.io/v1 VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshot`},
 		{"the host's own kind", "apiVersion: storage.k8s.io/v1\nkind: CSINode\nmetadata: {name: a}\n", "CSINode objects are written by the host and cannot be given"},
 		{"the host's own attachment", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nmetadata: {name: a}\n", "VolumeAttachment objects are written by the host and cannot be given"},
 		{"a wrong version", changed(t, "apiVersion: storage.k8s.io/v1", "apiVersion: storage.k8s.io/v1beta1"), `kind "StorageClass" of apiVersion "storage.k8s.io/v1beta1" is not supported`},
@@ -97,7 +97,7 @@ func TestDecode_refusesByName(t *testing.T) {
 		{"a populator", changed(t, "storageClassName: local", "dataSourceRef: {apiGroup: x.example, kind: Git, name: a}"), `spec.dataSourceRef: kind "Git"`},
 		{"a field that cannot be honoured", changed(t, "restartPolicy: Never", "hostPID: true"), `Pod "ns/p": spec.hostPID: is not supported on one machine`},
 		{"another kind of volume", changed(t, "persistentVolumeClaim: {claimName: data}", "hostPath: {path: /}"), "spec.volumes[0].hostPath: is not supported on one machine"},
-		{"no kind of volume", changed(t, ", persistentVolumeClaim: {claimName: data}", ""), "spec.volumes[0]: names no kind of volume; supported are persistentVolumeClaim, csi, ephemeral, emptyDir and secret"},
+		{"no kind of volume", changed(t, ", persistentVolumeClaim: {claimName: data}", ""), "spec.volumes[0]: names no kind of volume; supported are persistentVolumeClaim, csi, ephemeral, emptyDir, secret, configMap and projected"},
 		{"two kinds of volume", changed(t, "persistentVolumeClaim: {claimName: data}", "persistentVolumeClaim: {claimName: data}, emptyDir: {}"), "spec.volumes[0]: names more than one kind of volume"},
 		{"an emptyDir with a size", changed(t, "persistentVolumeClaim: {claimName: data}", "emptyDir: {sizeLimit: 1Mi}"), `spec.volumes[0].emptyDir.sizeLimit: "1Mi" is not supported`},
 		{"no command", changed(t, "command: [cat], ", ""), "spec.containers[0].command: is needed on one machine"},
@@ -107,7 +107,7 @@ func TestDecode_refusesByName(t *testing.T) {
 		{"a path twice", changed(t, mount, "volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /data/}]"), `spec.containers[0].volumeMounts[1]: the path "/data/" is taken`},
 		{"a subPath that leads out", changed(t, "mountPath: /data", "mountPath: /data, subPath: a/../../b"), `subPath: "a/../../b" leads out of the volume`},
 		{"a probe is unused, a hook is not", changed(t, "image: busybox", "lifecycle: {preStop: {exec: {command: [x]}}}, livenessProbe: {exec: {command: [x]}}"), "spec.containers[0].lifecycle: is not supported"},
-		{"env from elsewhere", changed(t, "image: busybox", "env: [{name: A, valueFrom: {configMapKeyRef: {name: s, key: k}}}]"), "spec.containers[0].env[0].valueFrom.configMapKeyRef: is not supported"},
+		{"env from elsewhere", changed(t, "image: busybox", "env: [{name: A, valueFrom: {fileKeyRef: {volumeName: s, path: p, key: k}}}]"), "spec.containers[0].env[0].valueFrom.fileKeyRef: is not supported"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,9 +28,6 @@ func findKind(meta metav1.TypeMeta) (store.Kind, error) {
 			return store.Kind{}, fmt.Errorf("%s objects are written by the host and cannot be given", kind.Kind)
 		}
 		return kind, nil
-	}
-	if meta.Kind == "ConfigMap" && meta.APIVersion == "v1" {
-		return store.Kind{}, errors.New("this host has no ConfigMaps; make it a Secret with the values in stringData")
 	}
 	return store.Kind{}, fmt.Errorf("kind %q of apiVersion %q is not supported; supported are %s", meta.Kind,
 		meta.APIVersion, supported())

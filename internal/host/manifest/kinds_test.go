@@ -17,6 +17,7 @@ func samples() map[string]string {
 	return map[string]string{
 		"Namespace": "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {pod-security.kubernetes.io/enforce: restricted}}\n",
 		"Secret":    "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: Yg==}\nstringData: {c: d}\n",
+		"ConfigMap": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\nbinaryData: {c: ZA==}\n",
 		"CSIDriver": "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: D.example}\nspec: {podInfoOnMount: true, requiresRepublish: true, seLinuxMount: true, nodeAllocatableUpdatePeriodSeconds: 60, storageCapacity: true}\n",
 		"StorageClass": "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: c}\nprovisioner: D.example\n" +
 			"parameters: {csi.storage.k8s.io/provisioner-secret-name: \"${pvc.name}\", csi.storage.k8s.io/provisioner-secret-namespace: ns1}\n" +
@@ -132,6 +133,10 @@ func TestDecode_refusesAsAnAPIServer(t *testing.T) {
 		{"Namespace", "name: team,", "generateName: a,", `metadata.generateName: "a" is not supported`},
 		{"Namespace", "name: team,", "name: team, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}],", "metadata.ownerReferences: is not supported"},
 		{"Secret", "a: Yg==", `"a b": Yg==`, "data[a b]: "},
+		{"ConfigMap", "{a: b}", `{"a b": b}`, "data[a b]: "},
+		{"ConfigMap", "{a: b}", `{c: b}`, "binaryData[c]: the key is in data, too"},
+		{"ConfigMap", "ZA==", "no!", "binaryData.c: is not base64"},
+		{"ConfigMap", "{a: b}", "{a: 1}", "data.a: is a number, where a text is wanted: put it in quotes"},
 		{"Secret", "Yg==", "hunter2!", "data.a: is not base64"},
 		{"CSIDriver", "D.example", "d_e", "metadata.name: "},
 		{"CSIDriver", "D.example", strings.Repeat("d", 64), "a driver's name has 63 bytes at most"},

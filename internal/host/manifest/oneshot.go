@@ -48,7 +48,7 @@ func needsHost(object store.Object) (fields []string) {
 		}
 		return fields
 	}
-	oneShot := []string{"Namespace", "Secret", "CSIDriver", "StorageClass"}
+	oneShot := []string{"Namespace", "Secret", "ConfigMap", "CSIDriver", "StorageClass"}
 	if kind := object.GetObjectKind().GroupVersionKind().Kind; !slices.Contains(oneShot, kind) {
 		return []string{"this kind"}
 	}

@@ -237,7 +237,7 @@ func (s *shape) quantity(path string, value any) {
 func (s *shape) bytes(path string, value any) {
 	text, ok := value.(string)
 	if _, err := base64.StdEncoding.DecodeString(text); !ok || err != nil {
-		s.wrong(path, "is not base64; a Secret's stringData takes texts as they are")
+		s.wrong(path, "is not base64; texts as they are belong into a Secret's stringData, or a ConfigMap's data")
 	}
 }
 

@@ -67,7 +67,7 @@ func TestDecode_quotesNothingOfASecret(t *testing.T) {
 		}
 	}
 	saysOfEach(t, []written{
-		{"no base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {key: a b}\n", `Secret "default/s": data.key: is not base64; a Secret's stringData takes texts as they are`},
+		{"no base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {key: a b}\n", `Secret "default/s": data.key: is not base64; texts as they are belong into a Secret's stringData, or a ConfigMap's data`},
 		{"a number", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {key: 31337}\n", `Secret "default/s": stringData.key: is a number, where a text is wanted: put it in quotes`},
 		{"an alias", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {key: *hunter2}\n", "put a text that begins with * in quotes"},
 	})

@@ -25,7 +25,7 @@ func (m *Manager) start(r *run, names []string) error {
 		mounted[name] = workload.Volume{Path: volume.Path, Block: volume.Block, ReadOnly: volume.ReadOnly}
 	}
 	r.mu.Unlock()
-	sources := workload.Sources{Volumes: mounted, Node: m.options.NodeName, Secrets: m.secretsOf(r.spec.Namespace)}
+	sources := workload.Sources{Volumes: mounted, Node: m.options.NodeName, Values: m.valuesIn(r.spec.Namespace)}
 	specs := slices.Concat(r.spec.Spec.InitContainers, r.spec.Spec.Containers)
 	failures := make([]error, len(specs))
 	var group sync.WaitGroup
@@ -42,28 +42,28 @@ func (m *Manager) start(r *run, names []string) error {
 		group.Go(func() { failures[i] = m.startOne(r, container) })
 	}
 	group.Wait()
-	m.awaitSecrets(r, failures)
+	m.awaitValues(r, failures)
 	return errors.Join(failures...)
 }
 
-// secretsOf reads the Secrets of a namespace.
-func (m *Manager) secretsOf(namespace string) workload.Secrets {
-	return func(name string) (secret *corev1.Secret, err error) {
+// valuesIn reads the Secrets and ConfigMaps of a namespace.
+func (m *Manager) valuesIn(namespace string) workload.Values {
+	return func(kind, name string) (found map[string][]byte, err error) {
 		err = m.options.Store.View(func(tx *store.Tx) error {
-			secret, err = tx.Secrets().Get(store.Key(namespace, name))
+			found, err = tx.Values(kind, store.Key(namespace, name))
 			return err
 		})
-		return secret, err
+		return found, err
 	}
 }
 
-// awaitSecrets requeues the pod when a Secret that its containers lack is created
-// or changed.
-func (m *Manager) awaitSecrets(r *run, failures []error) {
+// awaitValues requeues the pod when a Secret or a ConfigMap that its containers lack is
+// created or changed.
+func (m *Manager) awaitValues(r *run, failures []error) {
 	var on []journal.Ref
 	for _, err := range failures {
-		if missing, ok := errors.AsType[*workload.MissingSecretError](err); ok {
-			on = append(on, journal.Ref{Kind: "Secret", Key: store.Key(missing.Namespace, missing.Name)})
+		if missing, ok := errors.AsType[*workload.MissingError](err); ok {
+			on = append(on, journal.Ref{Kind: missing.Kind, Key: store.Key(missing.Namespace, missing.Name)})
 		}
 	}
 	m.await(r.key, on)

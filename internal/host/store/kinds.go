@@ -29,8 +29,8 @@ type Kind struct {
 	make       func() Object
 }
 
-// Decode reads an object of this kind. A Secret has no data then: the stored object,
-// which watchers get, is encrypted.
+// Decode reads an object of this kind. A Secret or a ConfigMap has no values then: those
+// of the stored object, which watchers get, are encrypted.
 func (k Kind) Decode(data []byte) (Object, error) {
 	object := k.make()
 	if err := json.Unmarshal(data, object); err != nil {
@@ -63,6 +63,7 @@ func Kinds() []Kind {
 	return []Kind{
 		{core.WithKind("Namespace"), namespaceBucket, false, func() Object { return new(corev1.Namespace) }},
 		{core.WithKind("Secret"), secretBucket, true, func() Object { return new(corev1.Secret) }},
+		{core.WithKind("ConfigMap"), configMapBucket, true, func() Object { return new(corev1.ConfigMap) }},
 		{storage.WithKind("CSIDriver"), driverBucket, false, func() Object { return new(storagev1.CSIDriver) }},
 		{storage.WithKind("CSINode"), nodeBucket, false, func() Object { return new(storagev1.CSINode) }},
 		{storage.WithKind("StorageClass"), classBucket, false, func() Object { return new(storagev1.StorageClass) }},

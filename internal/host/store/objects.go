@@ -2,12 +2,10 @@ package store
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
@@ -17,8 +15,8 @@ type Objects struct {
 	kind Kind
 }
 
-// Get returns nil if the object does not exist, and a Secret without its data together
-// with ErrSealed.
+// Get returns nil if the object does not exist, and an object without its values
+// together with ErrSealed.
 func (o Objects) Get(key string) (Object, error) {
 	data, err := o.tx.get(o.kind.Resource, key)
 	if data == nil || err != nil {
@@ -93,7 +91,7 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 		return err
 	}
 	object.SetResourceVersion(strconv.FormatUint(version, 10))
-	data, err := t.encodeObject(key, object)
+	data, err := t.encodeObject(kind, key, object)
 	if err != nil {
 		return err
 	}
@@ -117,13 +115,10 @@ func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, 
 	return equality.Semantic.DeepEqual(known, object), nil
 }
 
-func (t *Tx) encodeObject(key string, object Object) ([]byte, error) {
-	if secret, ok := object.(*corev1.Secret); ok {
-		return t.vault.seal(key, secret, func() []string { return t.sealedSecrets(key) })
-	}
-	data, err := json.Marshal(object)
+func (t *Tx) encodeObject(kind Kind, key string, object Object) ([]byte, error) {
+	data, err := t.vault.seal(kind, key, object, func() []string { return t.sealedObjects(kind, key) })
 	if err != nil {
-		return nil, fmt.Errorf("encode %s %q: %w", object.GetObjectKind().GroupVersionKind().Kind, key, err)
+		return nil, fmt.Errorf("encode %s %q: %w", kind.Kind, key, err)
 	}
 	return data, nil
 }
@@ -133,8 +128,5 @@ func (t *Tx) decodeObject(kind Kind, key string, data []byte) (Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", key, err)
 	}
-	if secret, ok := object.(*corev1.Secret); ok {
-		err = t.vault.unseal(key, data, secret)
-	}
-	return object, err
+	return object, t.vault.unseal(kind.Resource, key, data, object)
 }

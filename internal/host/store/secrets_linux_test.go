@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -101,6 +102,74 @@ func loseTheKey(t *testing.T, root string) {
 	}
 	if err := putSecret(s, "2"); err != nil {
 		t.Errorf("apply it again, which discards the sealed data: %v", err)
+	}
+}
+
+// The values of a ConfigMap are sealed as a Secret's are, and bound to its kind and name.
+func TestConfigMaps_areReadableWithTheKeyOnly(t *testing.T) {
+	s := open(t, t.TempDir())
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "default"},
+		Data: map[string]string{"password": hidden}, BinaryData: map[string][]byte{"binary": []byte(hidden)}}
+	err := errors.Join(putSecret(s, "1"), s.Update(func(tx *Tx) error { return tx.ConfigMaps().Put("default/s", config) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.View(func(tx *Tx) error {
+		read, err := tx.ConfigMaps().Get("default/s")
+		if err == nil && (read.Data["password"] != hidden || string(read.BinaryData["binary"]) != hidden) {
+			t.Errorf("got %v", read)
+		}
+		for _, kind := range []string{"Secret", "ConfigMap"} {
+			if found, err := tx.Values(kind, "default/s"); err != nil || string(found["password"]) != hidden {
+				t.Errorf("the values of the %s are %v, %v", kind, found, err)
+			}
+			if found, err := tx.Values(kind, "default/none"); err != nil || found != nil {
+				t.Errorf("the values of no %s are %v, %v", kind, found, err)
+			}
+		}
+		ofSecret, err := tx.get(secretBucket, "default/s")
+		if err == nil && tx.vault.unseal(configMapBucket, "default/s", ofSecret, &corev1.ConfigMap{}) == nil {
+			t.Error("the values of a Secret were taken for those of the ConfigMap of its name")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(s.Path())
+	if err != nil || bytes.Contains(raw, []byte(hidden)) {
+		t.Errorf("the file has the values, %v", err)
+	}
+	if err := errors.Join(s.Close(), os.Remove(filepath.Join(filepath.Dir(s.Path()), SecretsKeyName))); err != nil {
+		t.Fatal(err)
+	}
+	report, err := Check(filepath.Dir(s.Path()))
+	if err != nil || len(report.Problems) != 2 || !strings.Contains(report.Problems[0].What+report.Problems[1].What, `the ConfigMap "default/s" cannot be decrypted`) {
+		t.Errorf("without the key, the check says %v, %v", report, err)
+	}
+}
+
+// A store of an earlier program has no table of ConfigMaps: that is no fault of it, and it
+// gets one when it is opened.
+func TestOpen_addsTheTableOfConfigMaps(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root)
+	if err := putSecret(s, "1"); err != nil {
+		t.Fatal(err)
+	}
+	err := s.db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(configMapBucket)) })
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := Check(root); err != nil || len(report.Problems) > 0 {
+		t.Errorf("the check says %v, %v", report, err)
+	}
+	s = open(t, root)
+	err = s.Update(func(tx *Tx) error {
+		return tx.ConfigMaps().Put("default/c", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}})
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -18,6 +18,7 @@ const (
 	driverBucket       = "csidrivers"
 	namespaceBucket    = "namespaces"
 	secretBucket       = "secrets"
+	configMapBucket    = "configmaps"
 	nodeBucket         = "csinodes"
 	attachmentBucket   = "volumeattachments"
 	snapshotBucket     = "volumesnapshots"
@@ -92,6 +93,11 @@ func (t *Tx) Namespaces() Table[corev1.Namespace] {
 // Secrets has the Secrets by namespace/name.
 func (t *Tx) Secrets() Table[corev1.Secret] {
 	return table[corev1.Secret](t, secretBucket)
+}
+
+// ConfigMaps has the ConfigMaps by namespace/name.
+func (t *Tx) ConfigMaps() Table[corev1.ConfigMap] {
+	return table[corev1.ConfigMap](t, configMapBucket)
 }
 
 // Nodes has the CSINode of this machine by name.
@@ -181,10 +187,7 @@ func (t Table[T]) decode(key string, data []byte) (*T, error) {
 	if err := json.Unmarshal(data, value); err != nil {
 		return nil, fmt.Errorf("%s %q is damaged: %w", t.kind, key, err)
 	}
-	if secret, ok := any(value).(*corev1.Secret); ok {
-		return value, t.tx.vault.unseal(key, data, secret)
-	}
-	return value, nil
+	return value, t.tx.vault.unseal(t.kind, key, data, value)
 }
 
 // Key is the key of a namespaced object.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -39,7 +40,7 @@ func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mou
 	)
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		if !isUsed(pod, volume.Name) || volume.Secret != nil { // package workload mounts secrets
+		if _, values := podvalues.OfVolume(volume); values || !isUsed(pod, volume.Name) { // package workload mounts values
 			continue
 		}
 		group.Go(func() {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 )
 
 // defaultPath is the PATH of a container whose image names none.
@@ -34,7 +36,8 @@ type Pod struct {
 type Sources struct {
 	// Volumes are the mounted volumes, by their names in the pod.
 	Volumes map[string]Volume
-	Secrets Secrets
+	// Values are those of the Secrets and ConfigMaps.
+	Values Values
 	// Node is this machine's name.
 	Node string
 }
@@ -60,8 +63,8 @@ func FromPod(pod *corev1.Pod, sources Sources) (Pod, error) {
 	return translated, nil
 }
 
-// FromContainer translates one container. The error is a MissingSecretError if it
-// refers to one.
+// FromContainer translates one container. The error is a MissingError if it refers to a
+// Secret or a ConfigMap that does not exist.
 func FromContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Container, error) {
 	container := Container{Name: c.Name, Directory: c.WorkingDir, GracePeriod: defaultGrace}
 	if container.Directory == "" {
@@ -167,20 +170,20 @@ func setEnvironment(
 		}
 		values[name] = value
 	}
-	from, secret, err := sources.Secrets.variables(pod.Namespace, source.EnvFrom)
+	from, objects, err := sources.Values.variables(pod.Namespace, source.EnvFrom)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range from {
-		set(name, secret[name])
+		set(name, objects[name])
 	}
 	for i, variable := range source.Env {
 		value := expand(variable.Value, values)
 		if variable.ValueFrom != nil {
 			found := true
 			var err error
-			if key := variable.ValueFrom.SecretKeyRef; key != nil {
-				value, found, err = sources.Secrets.value(pod.Namespace, key)
+			if keys := podvalues.OfVariable(variable.ValueFrom); len(keys) > 0 {
+				value, found, err = sources.Values.variable(pod.Namespace, keys[0])
 			} else {
 				value, err = fieldValue(pod, variable.ValueFrom, sources.Node)
 			}
@@ -202,7 +205,7 @@ func setEnvironment(
 // fieldValue serves the fields of the downward API that have a meaning here.
 func fieldValue(pod *corev1.Pod, source *corev1.EnvVarSource, node string) (string, error) {
 	if source.FieldRef == nil {
-		return "", errors.New("valueFrom: only fieldRef and secretKeyRef are supported")
+		return "", errors.New("valueFrom: only fieldRef, secretKeyRef and configMapKeyRef are supported")
 	}
 	field := source.FieldRef.FieldPath
 	if name, subscript, found := strings.Cut(field, "['"); found {
@@ -231,12 +234,12 @@ func fieldValue(pod *corev1.Pod, source *corev1.EnvVarSource, node string) (stri
 
 func setMounts(c *Container, pod *corev1.Pod, source *corev1.Container, sources Sources) error {
 	for i, mount := range source.VolumeMounts {
-		if secret := secretVolume(pod, mount.Name); secret != nil {
-			files, err := sources.Secrets.files(pod, secret)
+		if source, found := volumeOfValues(pod, mount.Name); found {
+			memory, err := sources.Values.mount(pod, source, mount)
 			if err != nil {
 				return fmt.Errorf("volumeMounts[%d]: volume %q: %w", i, mount.Name, err)
 			}
-			c.Mounts = append(c.Mounts, Mount{Target: path.Clean(mount.MountPath), ReadOnly: true, Memory: true, Files: files})
+			c.Mounts = append(c.Mounts, memory)
 			continue
 		}
 		volume, found := sources.Volumes[mount.Name]
@@ -264,12 +267,12 @@ func setMounts(c *Container, pod *corev1.Pod, source *corev1.Container, sources 
 	return nil
 }
 
-// secretVolume is the source of a secret volume, nil for another one.
-func secretVolume(pod *corev1.Pod, name string) *corev1.SecretVolumeSource {
+// volumeOfValues finds a volume of Secrets or ConfigMaps; false for another one.
+func volumeOfValues(pod *corev1.Pod, name string) (podvalues.Volume, bool) {
 	for i := range pod.Spec.Volumes {
 		if volume := &pod.Spec.Volumes[i]; volume.Name == name {
-			return volume.Secret
+			return podvalues.OfVolume(volume)
 		}
 	}
-	return nil
+	return podvalues.Volume{}, false
 }

@@ -414,3 +414,26 @@ func TestRun_showsFilesInMemory(t *testing.T) {
 		t.Errorf("a path that leads out: %v", err)
 	}
 }
+
+// A part of a mount in memory appears at a path: a file as a file, also over one that
+// exists, and a directory as a directory.
+func TestRun_showsAPartOfWhatIsInMemory(t *testing.T) {
+	directory := t.TempDir()
+	existing := filepath.Join(directory, "existing.conf")
+	if err := os.WriteFile(existing, []byte("the machine's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := []File{{Path: "a/b", Data: []byte("in memory"), Mode: 0o444}}
+	part := func(target, sub string, file bool) Mount {
+		return Mount{Target: target, Memory: true, ReadOnly: true, Files: files, SubPath: sub, File: file}
+	}
+	made, below := filepath.Join(directory, "new", "made.conf"), filepath.Join(directory, "below")
+	code, stdout, stderr := runIt(t, shell(t, fmt.Sprintf("cat %s %s %s/b; echo x > %s", existing, made, below, existing),
+		part(existing, "a/b", true), part(made, "a/b", true), part(below, "a", false)))
+	if want := "in memoryin memoryin memory"; code == 0 || stdout != want || !strings.Contains(stderr, "Read-only file system") {
+		t.Errorf("code %d, output %q, want %q; errors %q", code, stdout, want, stderr)
+	}
+	if now, err := os.ReadFile(existing); err != nil || string(now) != "the machine's" {
+		t.Errorf("the machine's file is %q, %v", now, err)
+	}
+}

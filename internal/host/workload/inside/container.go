@@ -24,10 +24,16 @@ type Mount struct {
 	ReadOnly bool
 	// Device: Source is a block device node, and Target becomes one.
 	Device bool
-	// Memory: instead of a source, a read-only filesystem in memory with Files.
+	// Memory: instead of a source, a read-only filesystem in memory with Files, or what
+	// is at SubPath in it.
 	Memory bool
 	Files  []File
+	// File: of a mount in memory, SubPath is a file, and Target becomes one.
+	File bool
 }
+
+// isFile reports whether the mount appears as a file instead of a directory.
+func (m Mount) isFile() bool { return m.Device || m.File }
 
 // File is a file of a mount in memory.
 type File struct {

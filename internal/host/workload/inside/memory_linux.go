@@ -9,24 +9,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeMemory makes a filesystem in memory that is mounted nowhere yet, with the
-// files, and makes it read-only. It ends with the container's mount namespace.
-func makeMemory(files []File) (int, error) {
-	mount, err := newMemory()
+// openMemory makes a mount in memory; with a SubPath, it is the file or directory that
+// is there. The kernel copies such a part only of what is mounted somewhere (before Linux
+// 6.15), which scratch is for.
+func openMemory(mount Mount, scratch string) (int, error) {
+	whole, err := makeMemory(mount.Files)
 	if err != nil {
 		return -1, err
 	}
-	defer func() { _ = mount.Close() }()
+	defer func() { _ = whole.Close() }()
+	if mount.SubPath == "" {
+		return unix.FcntlInt(whole.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	err = unix.MoveMount(int(whole.Fd()), "", unix.AT_FDCWD, scratch, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	if err != nil {
+		return -1, fmt.Errorf("mount the filesystem in memory at %s: %w", scratch, err)
+	}
+	part, err := unix.OpenTree(int(whole.Fd()), mount.SubPath, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		err = fmt.Errorf("subPath %s: %w", mount.SubPath, err)
+	}
+	return part, errors.Join(err, unix.Unmount(scratch, unix.MNT_DETACH))
+}
+
+// makeMemory makes a filesystem in memory that is mounted nowhere yet, with the
+// files, and makes it read-only. It ends with the container's mount namespace.
+func makeMemory(files []File) (*os.File, error) {
+	mount, err := newMemory()
+	if err != nil {
+		return nil, err
+	}
+	if err := fillMemory(mount, files); err != nil {
+		return nil, errors.Join(err, mount.Close())
+	}
+	return mount, nil
+}
+
+func fillMemory(mount *os.File, files []File) error {
 	for _, file := range files {
 		if err := writeBelow(int(mount.Fd()), file); err != nil {
-			return -1, fmt.Errorf("file %s: %w", file.Path, err)
+			return fmt.Errorf("file %s: %w", file.Path, err)
 		}
 	}
 	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY, Propagation: unix.MS_PRIVATE}
 	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attributes); err != nil {
-		return -1, fmt.Errorf("make the filesystem in memory read-only: %w", err)
+		return fmt.Errorf("make the filesystem in memory read-only: %w", err)
 	}
-	return unix.FcntlInt(mount.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	return nil
 }
 
 // newMemory mounts a tmpfs that is never swapped out, if the kernel supports that

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openSources takes a detached copy of each mount before the root changes. With
-// noDevices, a device node in a volume opens nothing: the author of the volume, or of
+// openSources takes a detached copy of each mount before the root changes. In a
+// confined container, a device node in a volume opens nothing: the author of the volume, or of
 // the image that it is a copy of, may have made one of any disk.
-func openSources(mounts []Mount, noDevices bool) ([]int, error) {
-	trees := make([]int, len(mounts))
-	for i, mount := range mounts {
-		tree, err := openSource(mount, noDevices)
+func openSources(container Container) ([]int, error) {
+	trees := make([]int, len(container.Mounts))
+	for i, mount := range container.Mounts {
+		tree, err := openSource(mount, container)
 		if err != nil {
 			return nil, fmt.Errorf("mount path %s: %w", mount.Target, err)
 		}
@@ -26,9 +26,9 @@ func openSources(mounts []Mount, noDevices bool) ([]int, error) {
 	return trees, nil
 }
 
-func openSource(mount Mount, noDevices bool) (int, error) {
+func openSource(mount Mount, container Container) (int, error) {
 	if mount.Memory {
-		return makeMemory(mount.Files)
+		return openMemory(mount, container.Scratch)
 	}
 	source, err := openSubPath(mount)
 	if err != nil {
@@ -44,7 +44,7 @@ func openSource(mount Mount, noDevices bool) (int, error) {
 	if mount.ReadOnly {
 		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
-	if noDevices && !mount.Device {
+	if container.confined() && !mount.Device {
 		attributes.Attr_set |= unix.MOUNT_ATTR_NODEV
 	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attributes); err != nil {
@@ -91,7 +91,7 @@ func (v view) attach(t target, tree int) error {
 	if err := unix.Fstat(int(point.Fd()), &stat); err != nil {
 		return fmt.Errorf("mount path %s: %w", t.Target, err)
 	}
-	if isDirectory := stat.Mode&unix.S_IFMT == unix.S_IFDIR; isDirectory == t.Device {
+	if isDirectory := stat.Mode&unix.S_IFMT == unix.S_IFDIR; isDirectory == t.isFile() {
 		return fmt.Errorf("mount path %s: exists on this machine and is of another kind than the volume", t.Target)
 	}
 	err = unix.MoveMount(tree, "", int(point.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
@@ -116,7 +116,7 @@ func (v view) mountPoint(t target) (*os.File, error) {
 	}
 	for i, name := range names {
 		last := i == len(names)-1
-		next, err := stepInto(at, name, t.Device && last)
+		next, err := stepInto(at, name, t.isFile() && last)
 		if errors.Is(err, unix.ELOOP) {
 			err = errors.New("a symbolic link in a volume is in the path")
 		}
@@ -130,7 +130,7 @@ func (v view) mountPoint(t target) (*os.File, error) {
 }
 
 // stepInto opens an entry of a directory, and makes it if it is missing: a
-// directory, or the file that a device appears at.
+// directory, or the file that a device or a file appears at.
 func stepInto(directory *os.File, name string, file bool) (*os.File, error) {
 	at := int(directory.Fd())
 	entry, err := openBeneath(at, name)

@@ -26,7 +26,7 @@ func buildView(container Container) error {
 		return fmt.Errorf("make the mount namespace a slave: %w", err)
 	}
 	view := view{root: container.Scratch, readOnly: container.ReadOnlyRoot, confined: container.confined()}
-	sources, err := openSources(container.Mounts, view.confined)
+	sources, err := openSources(container)
 	if err != nil {
 		return err
 	}

@@ -9,19 +9,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// vault has one Secret.
-func vault(name string) (*corev1.Secret, error) {
+// vault has the same values in a Secret and in a ConfigMap.
+func vault(kind, name string) (map[string][]byte, error) {
 	switch name {
 	case "db":
-		return &corev1.Secret{Data: map[string][]byte{"user": []byte("app"), "password": []byte("hunter2")}, StringData: map[string]string{"host": "h"}}, nil
+		return map[string][]byte{"user": []byte("app"), "password": []byte("hunter2"), "host": []byte("h")}, nil
 	case "sealed":
 		return nil, errors.New("the key does not fit")
+	case "own-" + kind:
+		return map[string][]byte{"kind": []byte(kind)}, nil
 	}
 	return nil, nil
 }
 
 func fromSecret(name, key string, optional *bool) *corev1.EnvVarSource {
 	return &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key, Optional: optional}}
+}
+
+func fromConfigMap(name, key string, optional *bool) *corev1.EnvVarSource {
+	return &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key, Optional: optional}}
 }
 
 func allOf(prefix, name string, optional *bool) corev1.EnvFromSource {
@@ -39,7 +45,7 @@ func TestFromContainer_takesVariablesFromSecrets(t *testing.T) {
 			{Name: "LEFT_OUT_TOO", ValueFrom: fromSecret("db", "x", ptr(true))},
 		}
 	})
-	got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: vault})
+	got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Values: vault})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,17 +58,20 @@ func TestFromContainer_takesVariablesFromSecrets(t *testing.T) {
 // An encryption key that is changed in transit makes its data unreadable.
 func TestFromContainer_refusesBytesThatAVariableCannotCarry(t *testing.T) {
 	for _, value := range []string{"key\xff\xfe", "key\x00more"} {
-		secrets := func(string) (*corev1.Secret, error) {
-			return &corev1.Secret{Data: map[string][]byte{"key": []byte(value)}}, nil
+		binary := func(string, string) (map[string][]byte, error) {
+			return map[string][]byte{"key": []byte(value)}, nil
 		}
 		for name, change := range map[string]func(*corev1.Container){
 			"env": func(c *corev1.Container) {
 				c.Env = []corev1.EnvVar{{Name: "KEY", ValueFrom: fromSecret("db", "key", nil)}}
 			},
+			"env of a ConfigMap": func(c *corev1.Container) {
+				c.Env = []corev1.EnvVar{{Name: "KEY", ValueFrom: fromConfigMap("db", "key", nil)}}
+			},
 			"envFrom": func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{allOf("", "db", nil)} },
 		} {
 			pod := testPod(func(p *corev1.Pod) { change(&p.Spec.Containers[0]) })
-			got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: secrets})
+			got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Values: binary})
 			if err == nil || strings.Contains(err.Error(), value) || !strings.Contains(err.Error(), "mount it as a file") {
 				t.Errorf("%s of %q: %q, %v", name, value, got.Env, err)
 			}
@@ -98,7 +107,7 @@ func TestFromContainer_putsASecretVolumeInMemory(t *testing.T) {
 		}, []File{user}},
 	} {
 		pod := secretPod(c.change)
-		got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: vault})
+		got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Values: vault})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -110,7 +119,7 @@ func TestFromContainer_putsASecretVolumeInMemory(t *testing.T) {
 	}
 	pod := secretPod(nil)
 	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(7))}
-	got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: vault})
+	got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Values: vault})
 	if err != nil || got.Mounts[0].Files[0].GID != 7 || got.Mounts[0].Files[0].Mode != 0o644 {
 		t.Errorf("with an fsGroup: %+v, %v", got.Mounts, err)
 	}
@@ -132,16 +141,71 @@ func TestFromContainer_namesTheSecretThatIsMissing(t *testing.T) {
 		},
 	} {
 		pod := testPod(change)
-		_, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: vault})
-		if _, ok := errors.AsType[*MissingSecretError](err); !ok || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+		_, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Values: vault})
+		if _, ok := errors.AsType[*MissingError](err); !ok || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	pod := testPod(func(p *corev1.Pod) {
 		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: fromSecret("sealed", "k", ptr(true))}}
 	})
-	_, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: vault})
-	if _, missing := errors.AsType[*MissingSecretError](err); err == nil || missing || !strings.Contains(err.Error(), "does not fit") {
+	_, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Values: vault})
+	if _, missing := errors.AsType[*MissingError](err); err == nil || missing || !strings.Contains(err.Error(), "does not fit") {
 		t.Errorf("one that cannot be read: %v", err)
+	}
+}
+
+// Both kinds of objects are served alike, and are told apart.
+func TestFromContainer_takesConfigMapsAsSecrets(t *testing.T) {
+	config := corev1.LocalObjectReference{Name: "own-ConfigMap"}
+	pod := testPod(func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: config, DefaultMode: ptr(int32(0o400))}}},
+			{Name: "all", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "own-Secret"}, Items: []corev1.KeyToPath{{Key: "kind", Path: "of/secret"}}}},
+				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: config}},
+				{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "own-Secret"}}},
+			}}}},
+		}
+		c := &p.Spec.Containers[0]
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "c", MountPath: "/c"}, {Name: "all", MountPath: "/all"},
+			{Name: "all", MountPath: "/one", SubPath: "of/secret"}, {Name: "all", MountPath: "/dir", SubPath: "of"}}
+		c.EnvFrom = []corev1.EnvFromSource{{Prefix: "P_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: config}}}
+		c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: fromConfigMap("own-ConfigMap", "kind", nil)},
+			{Name: "LEFT_OUT", ValueFrom: fromConfigMap("none", "x", ptr(true))}}
+	})
+	got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Values: vault})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nested := File{Path: "of/secret", Data: []byte("Secret"), Mode: 0o644}
+	want := []Mount{
+		{Target: "/c", ReadOnly: true, Memory: true, Files: []File{{Path: "kind", Data: []byte("ConfigMap"), Mode: 0o400}}},
+		{Target: "/all", ReadOnly: true, Memory: true, Files: []File{nested, {Path: "kind", Data: []byte("Secret"), Mode: 0o644}}},
+		{Target: "/one", ReadOnly: true, Memory: true, SubPath: "of/secret", File: true, Files: []File{nested}},
+		{Target: "/dir", ReadOnly: true, Memory: true, SubPath: "of", Files: []File{nested}},
+	}
+	if difference := cmp.Diff(want, got.Mounts); difference != "" {
+		t.Error(difference)
+	}
+	if difference := cmp.Diff([]string{"P_kind=ConfigMap", "A=ConfigMap"}, got.Env[3:]); difference != "" {
+		t.Error(difference)
+	}
+}
+
+func TestFromContainer_namesTheConfigMapThatIsMissing(t *testing.T) {
+	for want, change := range map[string]func(*corev1.Pod){
+		"ConfigMap own-Secret does not exist in namespace ns": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: fromConfigMap("own-Secret", "kind", nil)}}
+		},
+		`subPath "x": no key of the volume has this path`: func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "db"}}}}}
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "c", MountPath: "/c", SubPath: "x"}}
+		},
+	} {
+		pod := testPod(change)
+		if _, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Values: vault}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
