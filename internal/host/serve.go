@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/pods"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/host/workload"
 )
 
 // State returns the state of an object in the controllers' queues.
@@ -35,7 +36,9 @@ func (h *Host) State(kind store.Kind, key string) []api.WorkState {
 // Logs writes the output of a container.
 func (h *Host) Logs(ctx context.Context, request api.LogRequest, out io.Writer) error {
 	said, err := h.pods.Logs(ctx, store.Key(request.Namespace, request.Pod), request.Container, pods.LogOptions{
-		Follow: request.Follow, Previous: request.Previous, Tail: int(request.Tail),
+		Previous: request.Previous, LogOptions: workload.LogOptions{
+			Follow: request.Follow, Tail: int(request.Tail), Since: request.Since, Timestamps: request.Timestamps,
+		},
 	})
 	if errors.Is(err, pods.ErrNoPod) {
 		return fmt.Errorf("%w: %w", api.ErrNotFound, err)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -169,6 +170,12 @@ func (c *Client) Logs(ctx context.Context, what LogRequest, out io.Writer) error
 	}
 	if what.Tail >= 0 {
 		query.Set("tailLines", strconv.FormatInt(what.Tail, 10))
+	}
+	if !what.Since.IsZero() {
+		query.Set("sinceTime", what.Since.Format(time.RFC3339Nano))
+	}
+	if what.Timestamps {
+		query.Set("timestamps", "true")
 	}
 	path := "/api/v1/namespaces/" + what.Namespace + "/pods/" + what.Pod + "/log"
 	answer, err := c.send(ctx, request{method: http.MethodGet, path: path, query: query})

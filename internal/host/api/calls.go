@@ -247,30 +247,6 @@ func about[T any](
 	}
 }
 
-func (s *Server) logs(w http.ResponseWriter, r *http.Request, t target) error {
-	query := r.URL.Query()
-	request := LogRequest{Namespace: t.namespace, Pod: t.name, Container: query.Get("container"), Tail: -1}
-	var err error
-	if request.Follow, err = boolean(query.Get("follow")); err != nil {
-		return badRequest("follow: %v", err)
-	}
-	if request.Previous, err = boolean(query.Get("previous")); err != nil {
-		return badRequest("previous: %v", err)
-	}
-	if text := query.Get("tailLines"); text != "" {
-		if request.Tail, err = strconv.ParseInt(text, 10, 64); err != nil || request.Tail < 0 {
-			return badRequest("tailLines %q is not a number of lines", text)
-		}
-	}
-	ctx, cancel := s.long(r)
-	defer cancel()
-	out := newStream(w, "text/plain")
-	if err := s.options.Host.Logs(ctx, request, out); err != nil && !out.started && ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
 // hold mounts volumes for the caller. With lease=connection, the hold ends with the
 // connection, but not when the host ends: the volumes stay mounted then.
 func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {

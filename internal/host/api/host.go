@@ -48,6 +48,10 @@ type LogRequest struct {
 	Previous bool
 	// Tail is the number of last lines to return; negative: all.
 	Tail int64
+	// Since leaves out what was written before this time.
+	Since time.Time
+	// Timestamps puts the time at which it was written before each line.
+	Timestamps bool
 }
 
 // HoldRequest asks for volumes to be mounted until they are released.

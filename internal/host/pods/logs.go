@@ -9,16 +9,15 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/workload"
 )
 
 // LogOptions select the part of a container's output.
 type LogOptions struct {
-	// Follow reads until the container ends.
-	Follow bool
-	// Previous asks for the attempt before the last restart.
+	workload.LogOptions
+	// Previous asks for the attempt before the last restart, which is not followed.
 	Previous bool
-	// Tail is the number of last lines to return, all if negative.
-	Tail int
 }
 
 // The errors of a log that does not exist.
@@ -55,7 +54,8 @@ func (m *Manager) Logs(ctx context.Context, podKey, container string, o LogOptio
 	if state.Phase == "" {
 		return nil, fmt.Errorf("pod %q: container %q is waiting to start", podKey, container)
 	}
-	return shim.ReadLog(ctx, attempt, o.Tail, o.Follow && !o.Previous)
+	o.Follow = o.Follow && !o.Previous
+	return shim.ReadLog(ctx, attempt, o.LogOptions)
 }
 
 func chooseContainer(pod *corev1.Pod, name string) (string, error) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/workload"
 )
 
 func (f *fixture) logs(name, container string, o LogOptions) (string, error) {
@@ -34,7 +36,7 @@ func TestLogs_areTheContainersOutput(t *testing.T) {
 		tail int
 		want string
 	}{{-1, "one\n\n  two  three\nfour\n"}, {2, "  two  three\nfour\n"}, {0, ""}, {99, "one\n\n  two  three\nfour\n"}} {
-		if got, err := f.logs("a", "main", LogOptions{Tail: c.tail}); err != nil || got != c.want {
+		if got, err := f.logs("a", "main", LogOptions{LogOptions: workload.LogOptions{Tail: c.tail}}); err != nil || got != c.want {
 			t.Errorf("tail %d: %q, %v", c.tail, got, err)
 		}
 	}
@@ -60,10 +62,10 @@ func TestLogs_ofThePreviousAttempt(t *testing.T) {
 		return p != nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
 	eventually(t, func() bool {
-		text, err := f.logs("a", "", LogOptions{Tail: -1})
+		text, err := f.logs("a", "", LogOptions{LogOptions: workload.LogOptions{Tail: -1}})
 		return err == nil && text == "second\n"
 	})
-	if got, err := f.logs("a", "", LogOptions{Tail: -1, Previous: true}); err != nil || got != "first\n" {
+	if got, err := f.logs("a", "", LogOptions{LogOptions: workload.LogOptions{Tail: -1}, Previous: true}); err != nil || got != "first\n" {
 		t.Errorf("previous: %q, %v", got, err)
 	}
 }
@@ -75,7 +77,7 @@ func TestLogs_areFollowedOverRotationToTheEnd(t *testing.T) {
 	f.apply(newPod("a", corev1.RestartPolicyNever, shell("main",
 		"i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; while [ ! -e /holdfast-test/go ]; do sleep 0.01; done; echo last")))
 	f.until("a", hasPhase(corev1.PodRunning))
-	reader, err := f.manager.Logs(t.Context(), "default/a", "main", LogOptions{Follow: true, Tail: -1})
+	reader, err := f.manager.Logs(t.Context(), "default/a", "main", LogOptions{LogOptions: workload.LogOptions{Follow: true, Tail: -1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,7 @@ func TestLogs_followingEndsWithItsContext(t *testing.T) {
 	f.until("a", hasPhase(corev1.PodRunning))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	reader, err := f.manager.Logs(ctx, "default/a", "main", LogOptions{Follow: true})
+	reader, err := f.manager.Logs(ctx, "default/a", "main", LogOptions{LogOptions: workload.LogOptions{Follow: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

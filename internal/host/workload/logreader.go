@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -28,14 +29,25 @@ func (s Shim) Last() (State, error) {
 	return inside.ReadState(root)
 }
 
-// ReadLog returns an attempt's output, of both streams in the order in which it
-// came, as it was written. tail is how many of the last lines to return, all
-// if negative. With follow, it continues until the attempt ends; it waits for
-// changes of the files and inspects nothing without one.
-func (s Shim) ReadLog(ctx context.Context, attempt, tail int, follow bool) (io.ReadCloser, error) {
+// LogOptions select the part of an attempt's output, and its form.
+type LogOptions struct {
+	// Follow reads until the attempt ends.
+	Follow bool
+	// Tail is how many of the last lines to return, all if negative.
+	Tail int
+	// Since leaves out what was written before this time, of the Tail as well.
+	Since time.Time
+	// Timestamps puts the time at which it was written before each line.
+	Timestamps bool
+}
+
+// ReadLog returns an attempt's output, of both streams in the order in which it came, as
+// it was written. To follow, it waits for changes of the files and inspects nothing without
+// one.
+func (s Shim) ReadLog(ctx context.Context, attempt int, o LogOptions) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &logReader{ctx: ctx, cancel: cancel, shim: s, attempt: attempt, follow: follow}
-	if err := r.open(tail); err != nil {
+	r := &logReader{ctx: ctx, cancel: cancel, shim: s, attempt: attempt, LogOptions: o}
+	if err := r.open(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -47,7 +59,7 @@ type logReader struct {
 	cancel  context.CancelFunc
 	shim    Shim
 	attempt int
-	follow  bool
+	LogOptions
 	watcher *fsnotify.Watcher
 
 	file    *os.File
@@ -55,10 +67,11 @@ type logReader struct {
 	partial []byte // a line of the file that is not complete yet
 	text    []byte // the output of the next Read
 	skip    int    // lines to skip
+	within  bool   // the next part continues a line
 }
 
-func (r *logReader) open(tail int) error {
-	if r.follow {
+func (r *logReader) open() error {
+	if r.Follow {
 		var err error
 		if r.watcher, err = fsnotify.NewBufferedWatcher(1); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
@@ -70,7 +83,7 @@ func (r *logReader) open(tail int) error {
 		}
 	}
 	current, aside := r.shim.LogFile(r.attempt)
-	if tail >= 0 {
+	if r.Tail >= 0 {
 		total := 0
 		for _, name := range []string{aside, current} {
 			lines, err := countLines(name)
@@ -79,7 +92,7 @@ func (r *logReader) open(tail int) error {
 			}
 			total += lines
 		}
-		r.skip = max(0, total-tail)
+		r.skip = max(0, total-r.Tail)
 	}
 	if err := r.use(aside); err != nil || r.file != nil {
 		return err
@@ -119,19 +132,28 @@ func countLines(name string) (int, error) {
 		if err != nil {
 			return lines, nil // its end; a line that is being written is not counted
 		}
-		if _, whole, ok := parseLine(line); ok && whole {
+		if _, _, whole, ok := parseLine(line); ok && whole {
 			lines++
 		}
 	}
 }
 
-// parseLine takes the text out of a line of a log file.
-func parseLine(line []byte) (text []byte, whole, ok bool) {
+// parseLine takes the time and the text out of a line of a log file.
+func parseLine(line []byte) (written, text []byte, whole, ok bool) {
 	fields := bytes.SplitN(bytes.TrimSuffix(line, []byte{'\n'}), []byte{' '}, 4)
 	if len(fields) < 4 || len(fields[2]) != 1 {
-		return nil, false, false
+		return nil, nil, false, false
 	}
-	return fields[3], fields[2][0] == 'F', true
+	return fields[0], fields[3], fields[2][0] == 'F', true
+}
+
+// isOlder reports whether a part was written before Since. One without a time is not.
+func (r *logReader) isOlder(written []byte) bool {
+	if r.Since.IsZero() {
+		return false
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(written))
+	return err == nil && at.Before(r.Since)
 }
 
 func (r *logReader) Read(into []byte) (int, error) {
@@ -150,7 +172,7 @@ func (r *logReader) Read(into []byte) (int, error) {
 
 // fill reads the next line, of this file or of the next, or waits for one.
 func (r *logReader) fill() error {
-	last := !r.follow || r.ended() // asked before the read: what comes later is not missed
+	last := !r.Follow || r.ended() // asked before the read: what comes later is not missed
 	got, err := r.line()
 	if err != nil || got {
 		return err
@@ -189,12 +211,17 @@ func (r *logReader) line() (got bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read the log: %w", err)
 	}
-	text, whole, ok := parseLine(r.partial)
-	if ok && r.skip == 0 {
-		r.text = append(r.text[:0:0], text...)
+	written, text, whole, ok := parseLine(r.partial)
+	if ok && r.skip == 0 && !r.isOlder(written) {
+		r.text = r.text[:0:0]
+		if r.Timestamps && !r.within {
+			r.text = append(append(r.text, written...), ' ')
+		}
+		r.text = append(r.text, text...)
 		if whole {
 			r.text = append(r.text, '\n')
 		}
+		r.within = !whole
 	}
 	if ok && whole && r.skip > 0 {
 		r.skip--
