@@ -72,6 +72,7 @@ type driverProcess struct {
 	config       driverConfig
 	backend      openBackend
 	engine       engine // nil in mode controller
+	watching     watching
 	server       *csiserver.Server
 	registration *register.Server  // nil when it registers nowhere
 	controllers  *kube.Controllers // nil without Kubernetes
@@ -146,6 +147,9 @@ func (d *driverProcess) build(ctx context.Context) error {
 	}
 	o.Tracing = d.tracing.Provider()
 	if d.server, err = csiserver.New(o); err != nil {
+		return err
+	}
+	if err = d.watch(cmp.Or(d.config.name, guarded.Traits().DriverName)); err != nil {
 		return err
 	}
 	if err = errors.Join(d.buildRegistration(guarded.Traits()), d.buildStartupTaint()); err != nil ||
@@ -275,6 +279,9 @@ func (d *driverProcess) Close(ctx context.Context) error {
 	}
 	if err := d.tracing.Close(ctx); err != nil {
 		d.config.logger.Warn("the last spans were not sent", "error", err)
+	}
+	if err := d.watching.close(ctx); err != nil {
+		d.config.logger.Warn("ending while the storage is asked for its state", "error", err)
 	}
 	return errors.Join(d.closeHost(), d.backend.close())
 }

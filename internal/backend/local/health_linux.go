@@ -100,25 +100,41 @@ func (p *Pool) leftoverHealth() []backend.HealthProblem {
 		first := slices.Sorted(maps.Keys(left))[0]
 		report("OperationsUnresolved", "%d operations failed and their result is not known, the first on %s: %v; the driver retries", len(left), first, left[first])
 	}
-	if count, bytes := p.heldBy(trashDir, func(string) bool { return true }); count > 0 {
-		report("DeletedNotRemoved", "%d deleted entries in %s occupy %d bytes and cannot be removed; see the log, and remove what keeps them (lsattr, mounts)", count, trashDir, bytes)
+	leftovers := p.leftovers()
+	if trash := leftovers.trash; trash.entries > 0 {
+		report("DeletedNotRemoved", "%d deleted entries in %s occupy %d bytes and cannot be removed; see the log, and remove what keeps them (lsattr, mounts)", trash.entries, trashDir, trash.bytes)
 	}
+	if partial := leftovers.partial; partial.entries > 0 {
+		report("CopiesUnfinished", "%d unfinished copies occupy %d bytes; each is removed when its volume or snapshot is deleted, when the room is needed, or a day after its call was last repeated", partial.entries, partial.bytes)
+	}
+	return problems
+}
+
+// occupied is a number of entries and the bytes that their data files occupy.
+type occupied struct {
+	entries int
+	bytes   int64
+}
+
+// leftovers are the entries of the pool that are in no listing.
+type leftovers struct{ trash, partial occupied }
+
+func (p *Pool) leftovers() leftovers {
 	unfinished := func(id string) bool {
 		_, volume, volumeErr := p.index.volume(id)
 		_, snapshot, snapshotErr := p.index.snapshot(id)
 		return !volume && !snapshot && volumeErr == nil && snapshotErr == nil
 	}
-	volumes, volumeBytes := p.heldBy(volumesDir, unfinished)
-	snapshots, snapshotBytes := p.heldBy(snapshotsDir, unfinished)
-	if count := volumes + snapshots; count > 0 {
-		report("CopiesUnfinished", "%d unfinished copies occupy %d bytes; each is removed when its volume or snapshot is deleted, when the room is needed, or a day after its call was last repeated", count, volumeBytes+snapshotBytes)
+	volumes, snapshots := p.heldBy(volumesDir, unfinished), p.heldBy(snapshotsDir, unfinished)
+	return leftovers{
+		trash:   p.heldBy(trashDir, func(string) bool { return true }),
+		partial: occupied{volumes.entries + snapshots.entries, volumes.bytes + snapshots.bytes},
 	}
-	return problems
 }
 
-// heldBy counts the entries of a directory and the bytes that their data files
-// occupy. Entries under lock are being worked on and do not count.
-func (p *Pool) heldBy(dir string, counts func(id string) bool) (entries int, bytes int64) {
+// heldBy counts the entries of a directory. Entries under lock are being worked on and
+// do not count.
+func (p *Pool) heldBy(dir string, counts func(id string) bool) (found occupied) {
 	for _, name := range p.namesIn(dir) {
 		entry := path.Join(dir, name)
 		if !counts(name) {
@@ -131,12 +147,12 @@ func (p *Pool) heldBy(dir string, counts func(id string) bool) (entries int, byt
 		data, err := p.openData(entry, os.O_RDONLY)
 		if err == nil {
 			size, _ := allocated(data)
-			entries, bytes = entries+1, bytes+size
+			found.entries, found.bytes = found.entries+1, found.bytes+size
 			_ = data.Close()
 		}
 		lock.release()
 	}
-	return entries, bytes
+	return found
 }
 
 // poolHealth returns the faults that affect every volume of the pool.

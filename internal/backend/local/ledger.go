@@ -13,7 +13,9 @@ type account struct {
 	// Only the other bytes can still need new blocks, since a write to a shared
 	// block allocates a new one.
 	exclusive int64
-	mayShare  bool // whether exclusive must be measured by reading the extents
+	// shared are the other allocated bytes, for the metrics.
+	shared   int64
+	mayShare bool // whether exclusive must be measured by reading the extents
 	// version changes whenever the account is entered: a measurement that began before
 	// does not replace it.
 	version uint64

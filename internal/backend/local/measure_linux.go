@@ -143,6 +143,7 @@ func (p *Pool) measure(id string, a account) (account, error) {
 
 func measureFile(data *os.File, a account) (account, error) {
 	var err error
+	a.shared = 0
 	if a.exclusive, err = allocated(data); err != nil || !a.mayShare {
 		return a, err
 	}
@@ -153,9 +154,11 @@ func measureFile(data *os.File, a account) (account, error) {
 	// Blocks become shared by a clone only, which notes that: see noteShared, and measure
 	// for the clones of the other half.
 	a.mayShare = len(shared) > 0
+	total := a.exclusive
 	for _, e := range shared {
 		a.exclusive -= e.length
 	}
 	a.exclusive = max(0, a.exclusive)
+	a.shared = total - a.exclusive
 	return a, nil
 }

@@ -154,3 +154,23 @@ func retried(call func() (int, error)) (int, error) {
 		}
 	}
 }
+
+// BackingFiles returns the paths of the files of all loop devices, as the kernel has
+// them, without opening a device. One that goes away meanwhile is left out.
+func BackingFiles() ([]string, error) {
+	names, err := attachedLoops()
+	if err != nil {
+		return nil, err
+	}
+	files := make([]string, 0, len(names))
+	for _, name := range names {
+		file, err := backingFile(name)
+		if err != nil {
+			return files, err
+		}
+		if file != "" {
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
