@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
@@ -39,6 +40,8 @@ type hostConfig struct {
 	local               localConfig
 	inline              inlineConfig
 	volumePlugin        string
+	metricsAddress      string
+	metricsTLS          telemetry.TLS
 }
 
 func newHostCommand(version string) *cobra.Command {
@@ -59,6 +62,7 @@ func newHostCommand(version string) *cobra.Command {
 	flags.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	c.inline.bind(flags)
 	flags.StringVar(&c.volumePlugin, "volume-plugin", "", "`SOCKET` for Docker and Podman, such as /run/docker/plugins/holdfast.sock: claims are their volumes (default: none)")
+	bindHostMetrics(flags, &c.metricsAddress, &c.metricsTLS)
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
 	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c), newHostBackupsCommand(&c),
@@ -78,15 +82,25 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := checkMetrics(c.metricsAddress, c.metricsTLS); err != nil {
+		return err
+	}
 	limitHeap()
-	opened, err := c.open(command.Context(), logger)
+	page := c.page(logger)
+	opened, err := c.open(command.Context(), logger, page.registry)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	return opened.Serve(command.Context(), host.DaemonOptions{
+	return page.serveWith(command.Context(), func(ctx context.Context) error { return c.serve(ctx, opened, logger, groups, page) })
+}
+
+// serve serves the host until the context ends.
+func (c hostConfig) serve(ctx context.Context, opened *host.Host, logger *slog.Logger, groups [2]*uint32, page *hostPage) error {
+	return opened.Serve(ctx, host.DaemonOptions{
 		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin,
 		Ready: func() {
+			page.ready.Store(true)
 			logger.Info("the host is ready", "root", c.root, "socket", opened.Socket())
 			// Without systemd there is no socket to notify, which is not an error.
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
@@ -96,14 +110,15 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 	})
 }
 
-func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, error) {
+func (c hostConfig) open(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry) (*host.Host, error) {
 	points, err := failpoint.FromEnvironment()
 	if err != nil {
 		return nil, &UsageError{Err: err}
 	}
-	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
+	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points,
+		registry: registry}
 	options := host.Options{
-		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey,
+		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey, Registerer: registry,
 		Rest: func() { releaseMemory(logger) },
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor,
 			Remains: c.local.remains}},

@@ -58,6 +58,9 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 		return err
 	}
 	h.supervisor = h.newSupervisor()
+	if err := h.registerMetrics(); err != nil {
+		return err
+	}
 	// Both sockets take connections before the host says that it is ready, and the
 	// host's own is the last.
 	plugin, err := h.listenPlugin(ctx, options.VolumePlugin)

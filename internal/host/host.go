@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/supervise"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
 // Builtin is a driver that this process can serve itself.
@@ -76,6 +78,8 @@ type Options struct {
 	Mutate func(pod *corev1.Pod, driver func(name string) *storagev1.CSIDriver) (set []string)
 	// Rest, if set, is called when the host becomes idle after work, to release memory.
 	Rest func()
+	// Registerer receives the metrics; nil for none.
+	Registerer prometheus.Registerer
 }
 
 // Host is one host. Open it, use it from one goroutine, Close it.
@@ -92,6 +96,9 @@ type Host struct {
 	supervisor *supervise.Supervisor
 	// holds is locked while a hold is made, so that it is made once.
 	holds sync.Mutex
+	// steps and objects are nil without a Registerer.
+	steps   *step.Recorder
+	objects *objectMetrics
 	// unsaved: the last backup of the store failed.
 	unsaved  bool
 	bootID   string
@@ -138,6 +145,9 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 	h := &Host{
 		options: options, paths: claim.Paths{Root: root}, store: opened, journal: written, bootID: bootID,
 		plugins: plugins.New(options.Logger), serving: map[string]*service{},
+	}
+	if h.steps, err = newSteps(options.Registerer); err != nil {
+		return nil, errors.Join(err, written.Close(), opened.Close())
 	}
 	h.volumes = volumes.New(volumes.Options{
 		Store: opened, Drivers: h.plugins, Paths: h.paths, BootID: bootID, NodeName: h.nodeName(),
@@ -188,7 +198,7 @@ func (h *Host) Close() error {
 	}
 	h.stop()
 	h.services.Wait()
-	return errors.Join(append(failed, h.journal.Close(), h.store.Close())...)
+	return errors.Join(append(failed, h.closeMetrics(), h.journal.Close(), h.store.Close())...)
 }
 
 // socketsOf is where a built-in driver serves. Too long a path cannot be bound.

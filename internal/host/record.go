@@ -12,6 +12,7 @@ func (h *Host) observe(event volumes.Event) {
 	if h.options.Observe != nil {
 		h.options.Observe(event)
 	}
+	h.measureStep(event)
 	entry := journal.StepEntry{
 		About: event.About, Volume: event.Volume, Driver: event.Driver, Handle: event.Handle,
 		Step: string(event.Step), Status: statusOf(event.Status),

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ type Operation struct {
 	Kind   string // provision, attach, …: one of those that were given to Watch
 	Reason string // the gRPC code of the last failure, or one of the reasons above
 	Since  time.Time
+	// Driver is the operation's own, if it is not that of Watch.
+	Driver string
 }
 
 // View calls report for each unfinished operation. It is called at each scrape, so it must
@@ -113,7 +116,7 @@ func (o *Operations) states(now time.Time) map[series]state {
 			found[series{w.driver, kind, ReasonRunning}] = found[series{w.driver, kind, ReasonRunning}]
 		}
 		w.view(func(operation Operation) {
-			s := series{w.driver, operation.Kind, operation.Reason}
+			s := series{cmp.Or(operation.Driver, w.driver), operation.Kind, operation.Reason}
 			known := found[s]
 			found[s] = state{known.count + 1, max(known.age, now.Sub(operation.Since))}
 		})

@@ -42,9 +42,9 @@ func TestOperations_countsThoseOfAllPartsAndTheOldest(t *testing.T) {
 		seen  []Operation
 	}{
 		{[]string{"provision", "delete"}, []Operation{
-			{"provision", "DeadlineExceeded", hourAgo}, {"provision", "DeadlineExceeded", time.Now()}, {"provision", ReasonQuarantined, hourAgo},
+			{"provision", "DeadlineExceeded", hourAgo, ""}, {"provision", "DeadlineExceeded", time.Now(), ""}, {"provision", ReasonQuarantined, hourAgo, ""},
 		}},
-		{[]string{"attach"}, []Operation{{"attach", ReasonRunning, hourAgo}}},
+		{[]string{"attach"}, []Operation{{"attach", ReasonRunning, hourAgo, ""}}},
 	} {
 		operations, err := OperationsOf(registry)
 		if err != nil {

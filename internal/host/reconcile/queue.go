@@ -43,6 +43,8 @@ type State struct {
 type item struct {
 	State
 	due bool // to be run as soon as its partition has room
+	// begun is when the key became due for the first time since it last succeeded.
+	begun time.Time
 	// What happened during the running call: anything, a change by another writer,
 	// a call of Add.
 	again, changed, added bool
@@ -141,6 +143,9 @@ func (q *Queue) add(key string) {
 			it.timer = nil
 		}
 		it.due = true
+		if it.begun.IsZero() {
+			it.begun = time.Now()
+		}
 		q.added++
 		q.enqueue(key)
 	}
@@ -289,7 +294,7 @@ func (q *Queue) finish(key, partition string, again time.Duration, err error) {
 	it := q.items[key]
 	it.Running = false
 	if it.LastError = err; err == nil {
-		it.Attempts = 0
+		it.Attempts, it.begun = 0, time.Time{}
 	} else {
 		it.Attempts++
 		again = pauseAfter(it.Attempts)
