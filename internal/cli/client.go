@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,11 +22,15 @@ import (
 // hostClient are the flags of every command that talks to a running host.
 type hostClient struct {
 	root      string
+	socket    string
 	namespace string
+	flags     *pflag.FlagSet
 }
 
 func (h *hostClient) bind(flags *pflag.FlagSet) {
-	flags.StringVar(&h.root, "root", defaultRoot, "root `DIRECTORY` of the host")
+	h.flags = flags
+	flags.StringVar(&h.root, "root", rootDefault(), "root `DIRECTORY` of the host")
+	flags.StringVar(&h.socket, "host", os.Getenv(socketVariable), "`SOCKET` of the host (default: ROOT/host.sock)")
 }
 
 func (h *hostClient) bindNamespace(flags *pflag.FlagSet) {
@@ -43,7 +49,24 @@ func (h *hostClient) completeFlags(command *cobra.Command) {
 	}
 }
 
-func (h *hostClient) dial() *api.Client { return api.DialRoot(h.root) }
+// dial makes a client of the host at --host or, without it, below --root. A given
+// --root is stronger than the environment's socket.
+func (h *hostClient) dial() *api.Client {
+	if h.socket == "" || h.isGiven("root") && !h.isGiven("host") {
+		return api.DialRoot(h.root)
+	}
+	return api.Dial(h.socket)
+}
+
+// directory is the host's root directory on this machine.
+func (h *hostClient) directory() (string, error) {
+	if h.socket != "" && !h.isGiven("root") && filepath.Base(h.socket) == api.SocketName {
+		return filepath.Abs(filepath.Dir(h.socket))
+	}
+	return filepath.Abs(h.root)
+}
+
+func (h *hostClient) isGiven(flag string) bool { return h.flags != nil && h.flags.Changed(flag) }
 
 // selection is a kind and the names of the requested objects; none means all.
 type selection struct {
@@ -124,10 +147,6 @@ func everyKind() []selection {
 		}
 	}
 	return selections
-}
-
-func unknownKind(name string) error {
-	return usageErrorf("kind %q does not exist; the kinds are %s", name, kindNames())
 }
 
 func kindNames() string {

@@ -48,7 +48,7 @@ type csiTarget struct {
 func (t *csiTarget) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&t.endpoint, "endpoint", "", "the driver's socket, `unix:///PATH` (default: $CSI_ENDPOINT)")
 	flags.StringVar(&t.driver, "driver", "", "`NAME` of a driver that is registered below --root")
-	flags.StringVar(&t.root, "root", defaultRoot, "root `DIRECTORY` of a host or a kubelet, for --driver")
+	flags.StringVar(&t.root, "root", rootDefault(), "root `DIRECTORY` of a host or a kubelet, for --driver")
 	flags.DurationVar(&t.timeout, "timeout", csiclient.DefaultTimeout, "how long a call may take")
 }
 

@@ -161,7 +161,7 @@ func (c *execConfig) run(command *cobra.Command, given []string) error {
 		request.Name = "exec-" + strings.ToLower(rand.Text()[:8])
 	}
 	request.Holder = fmt.Sprintf("holdfast exec (process %d): %.60s", os.Getpid(), strings.Join(given, " "))
-	root, err := filepath.Abs(c.root)
+	root, err := c.directory()
 	if err != nil {
 		return err
 	}

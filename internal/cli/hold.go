@@ -115,7 +115,7 @@ func newSystemdCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "systemd",
 		Short: "Give systemd units their volumes",
-		Args:  arguments(cobra.NoArgs),
+		Args:  unknownCommand,
 		RunE:  func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	c := unitConfig{}

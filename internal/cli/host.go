@@ -50,10 +50,10 @@ func newHostCommand(version string) *cobra.Command {
 		Use:   "host",
 		Short: "Serve volumes and pods on this machine, as a daemon",
 		Long:  hostHelp,
-		Args:  arguments(cobra.NoArgs),
+		Args:  unknownCommand,
 		RunE:  func(command *cobra.Command, _ []string) error { return c.run(command) },
 	}
-	command.PersistentFlags().StringVar(&c.root, "root", defaultRoot, "`DIRECTORY` of claims, volumes and sockets")
+	command.PersistentFlags().StringVar(&c.root, "root", rootDefault(), "`DIRECTORY` of claims, volumes and sockets")
 	flags := command.Flags()
 	flags.StringVar(&c.group, "socket-group", "", "`GROUP` whose members may do everything, next to root")
 	flags.StringVar(&c.readGroup, "socket-read-group", "", "`GROUP` whose members may read")

@@ -42,16 +42,21 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Code)
 // version that the build gave the binary, or "".
 func NewRoot(stamped string) *cobra.Command {
 	root := &cobra.Command{
-		Use:                        "holdfast",
-		Short:                      "Give workloads their volumes, and keep the data safe",
-		Args:                       unknownCommand,
-		SilenceUsage:               true,
-		SilenceErrors:              true,
-		SuggestionsMinimumDistance: 2,
-		RunE:                       func(command *cobra.Command, _ []string) error { return command.Help() },
+		Use:           "holdfast",
+		Short:         "Give workloads their volumes, and keep the data safe",
+		Args:          unknownCommand,
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
+	root.SetFlagErrorFunc(unknownFlag)
 	version := versionOrBuild(stamped)
+	showVersion := root.Flags().Bool("version", false, "print the version of this binary")
+	root.RunE = func(command *cobra.Command, _ []string) error {
+		if *showVersion {
+			return printVersion(command, version)
+		}
+		return command.Help()
+	}
 	root.AddCommand(newDriverCommand(version), newCSICommand(), newWhyCommand(), newExportCommand(),
 		newSidecarsCommand(version), newCoordinateCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version),
 		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVersionCommand(version))
@@ -107,16 +112,4 @@ func one(missing string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// unknownCommand is the root's check: a remaining argument was meant as the name of a
-// subcommand.
-func unknownCommand(command *cobra.Command, given []string) error {
-	if len(given) == 0 {
-		return nil
-	}
-	if near := command.SuggestionsFor(given[0]); len(near) > 0 {
-		return usageErrorf("unknown command %q; did you mean %q?", given[0], near[0])
-	}
-	return usageErrorf("unknown command %q", given[0])
 }

@@ -61,6 +61,9 @@ func TestVersion_isTheStampedOne(t *testing.T) {
 	if _, stdout, _ := run(t, "version"); stdout != "holdfast v9.8.7\n" {
 		t.Errorf("version prints %q", stdout)
 	}
+	if _, stdout, _ := run(t, "--version"); stdout != "holdfast v9.8.7\n" {
+		t.Errorf("--version prints %q", stdout)
+	}
 	if versionOrBuild("") == "" {
 		t.Error("a binary without a stamp has no version")
 	}

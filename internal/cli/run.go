@@ -27,8 +27,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
-const defaultRoot = "/var/lib/holdfast"
-
 const runHelp = `Make the volumes of Kubernetes manifests, run their pods as processes of this
 machine with the volumes at their mount paths, and unmount the volumes. Claims and their data stay until --delete.
 
@@ -67,7 +65,7 @@ func newRunCommand(version string) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringArrayVarP(&c.files, "filename", "f", nil, "manifest `FILE`, - for standard input; may be repeated")
-	flags.StringVar(&c.root, "root", defaultRoot, "`DIRECTORY` of claims, volumes and sockets")
+	flags.StringVar(&c.root, "root", rootDefault(), "`DIRECTORY` of claims, volumes and sockets")
 	flags.BoolVar(&c.delete, "delete", false, "remove the claims of the manifest with their volumes, and run nothing")
 	flags.StringVar(&c.logLevel, "log-level", "error", "debug, info, warn or error")
 	c.inline.bind(flags)

@@ -12,11 +12,13 @@ func newVersionCommand(version string) *cobra.Command {
 		Use:   "version",
 		Short: "Print the version of this binary",
 		Args:  arguments(cobra.NoArgs),
-		RunE: func(command *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(command.OutOrStdout(), "holdfast "+version)
-			return err
-		},
+		RunE:  func(command *cobra.Command, _ []string) error { return printVersion(command, version) },
 	}
+}
+
+func printVersion(command *cobra.Command, version string) error {
+	_, err := fmt.Fprintln(command.OutOrStdout(), "holdfast "+version)
+	return err
 }
 
 // versionOrBuild is the version of this binary: that of the build's flag, else the Go

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agnivade/levenshtein"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/spelling"
 )
 
 // checkShape compares a document with the Go type that it will be decoded into,
@@ -115,7 +116,7 @@ func (s *shape) fields(path string, t reflect.Type, values map[string]any) {
 			continue
 		}
 		problem := fmt.Sprintf("unknown field %q", join(path, key))
-		if near := nearest(key, known); near != "" {
+		if near := spelling.Nearest(key, slices.Collect(maps.Keys(known))); near != "" {
 			problem += fmt.Sprintf("; did you mean %q?", near)
 		}
 		s.problems = append(s.problems, problem)
@@ -267,22 +268,4 @@ func keyed(path, key string) string {
 		return path + "[" + key + "]"
 	}
 	return join(path, key)
-}
-
-// longestName is above what any field has, in bytes.
-const longestName = 64
-
-// nearest is the known name that was probably meant, "" if none is near.
-func nearest(word string, known map[string]reflect.Type) string {
-	best, least := "", 4
-	if len(word) > longestName {
-		return ""
-	}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if far := levenshtein.ComputeDistance(strings.ToLower(word), strings.ToLower(name)); far < least &&
-			far <= len(name)/4+1 && far < len(name) {
-			best, least = name, far
-		}
-	}
-	return best
 }
