@@ -37,6 +37,8 @@ func (c *Controllers) build(
 		case rights.Attach:
 			made = append(made, attach.New(env, attach.Options{
 				DefaultFSType: t.DefaultFSType, Reconcile: t.ReconcileSync, MaxEntries: t.MaxEntries,
+				// The provisioner of a driver with topology watches them, and has the right to.
+				Nodes: info.plugin.Topology && slices.Contains(roles, rights.Provision),
 			}))
 		case rights.Resize:
 			made = append(made, resize.New(env, resize.Options{

@@ -42,6 +42,9 @@ type Options struct {
 	Reconcile time.Duration
 	// MaxEntries bounds a page of ListVolumes; 0 leaves it to the driver (--max-entries).
 	MaxEntries int32
+	// Nodes reports that Node objects are cached, so that the metric of lost nodes has those
+	// that are not ready.
+	Nodes bool
 }
 
 // Controller is the attach controller of one driver.
@@ -77,6 +80,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.volumes.OnChange(c.volumeChanged)
 	c.nodes.OnChange(c.nodeChanged)
 	c.registerMetrics()
+	c.showLostNodes()
 	for queue, kind := range map[*work.Queue]string{c.attaching: attachOperation, c.detaching: detachOperation} {
 		env.ShowOperations(queue, cluster.OperationOf(c.attachments, func(va *storagev1.VolumeAttachment) []cluster.Operation {
 			return c.operations(va, kind)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -35,4 +36,26 @@ func TestOperations_aDetachmentByTheCodeOfItsFailure(t *testing.T) {
 	heal()
 	w.gone("leaving")
 	w.Unfinished(w.Env, detachOperation, "DeadlineExceeded", 0)
+}
+
+func TestLostNodes_haveAttachmentsAndAreGoneNotReadyOrWithoutTheDriver(t *testing.T) {
+	ready := func(name string, status corev1.ConditionStatus) *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}},
+		}
+	}
+	without := node("without")
+	without.Spec.Drivers = without.Spec.Drivers[:1]
+	w := newWorld(t, node("fine"), node("idle"), node("unready"), node("gone"), without,
+		ready("fine", corev1.ConditionTrue), ready("idle", corev1.ConditionUnknown), ready("unready", corev1.ConditionUnknown), ready("without", corev1.ConditionTrue))
+	for _, name := range []string{"fine", "unready", "gone", "without"} {
+		w.Add(volume("pv-"+name), publishedAttachment("va-"+name, "pv-"+name, name), publishedAttachment("more-"+name, "pv-"+name, name))
+	}
+	w.Add(attachment("foreign", "pv", "nowhere", func(va *storagev1.VolumeAttachment) { va.Spec.Attacher = "other.example.com" }))
+	New(w.Env, Options{Nodes: true})
+	w.Start()
+	if lost := w.Metrics(w.Env)["holdfast_lost_nodes "+driverName]; lost != 3 {
+		t.Errorf("%v lost nodes, want 3", lost)
+	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/transport"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // Measured measures the requests of clients, for Connect and NewClients. The metrics have
@@ -17,10 +19,10 @@ func Measured(registerer prometheus.Registerer) transport.WrapperFunc {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total", Help: "Requests to the API server.",
 	}, []string{"code", "method", "host"})
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	seconds := metrics.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "rest_client_request_duration_seconds", Help: "Duration of a request to the API server, in seconds.",
 		Buckets: []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60},
-	}, []string{"verb", "host"})
+	}, "verb", "host")
 	registerer.MustRegister(requests, seconds)
 	return func(next http.RoundTripper) http.RoundTripper {
 		return &measured{next: next, requests: requests, seconds: seconds}

@@ -131,6 +131,11 @@ func (s *Store[T]) Get(key string) (T, bool) {
 // List returns all objects, in no order.
 func (s *Store[T]) List() []T { return s.all(s.informer.GetStore().List()) }
 
+// Values returns the values of an index that objects have.
+func (s *Store[T]) Values(index Index[T]) []string {
+	return s.informer.GetIndexer().ListIndexFuncValues(index.Name)
+}
+
 // By returns the objects with a value of an index. An object that this process has just
 // created may be missing. One that it has just changed is found by its old values and
 // returned in its new state.

@@ -113,6 +113,7 @@ func New(env *cluster.Env, o Options) *Controller {
 		c.claims.Use(cluster.ClaimByForeignSource())
 		c.grants = env.Set.Grants(c.grantsChanged)
 	}
+	env.ShowLostNodes(c.lostNodes)
 	c.listen()
 	return c
 }

@@ -499,3 +499,20 @@ func TestCrash_atEveryStep(t *testing.T) {
 		})
 	}
 }
+
+func TestLostNodes_haveVolumesAndAreGoneNotReadyOrWithoutTheDriver(t *testing.T) {
+	objects := slices.Concat(machine("fine"), machine("unready", notReady), machine("idle", notReady), machine("without")[:1])
+	for _, name := range []string{"fine", "unready", "gone", "without"} {
+		objects = append(objects, newVolume("a-"+name, at(hostKey, name), labelledAs(name)), newVolume("b-"+name, at(hostKey, name), labelledAs(name)))
+	}
+	objects = append(objects, newVolume("zonal", at(zoneKey, "z"), labelledAs(claim.AnyNode)))
+	w := newWorld(t, objects...)
+	var env *cluster.Env
+	w.run(func(e *cluster.Env, _ *Options) { env = e })
+	w.Eventually(func() error {
+		if lost := w.Metrics(env)["holdfast_lost_nodes "+driverName]; lost != 3 {
+			return fmt.Errorf("%v lost nodes, want 3", lost)
+		}
+		return nil
+	})
+}

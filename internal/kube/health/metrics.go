@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // instruments have the names of KEP-1432; the two that report staleness are Holdfast's.
@@ -19,15 +21,19 @@ type instruments struct {
 func newMetrics(registerer prometheus.Registerer, driver string) *instruments {
 	// Without a registerer the metrics are not exported.
 	factory, labels := promauto.With(registerer), prometheus.Labels{"driver_name": driver}
+	duration := metrics.NewHistogram(prometheus.HistogramOpts{
+		Name: "csi_volume_health_probe_duration_seconds", ConstLabels: labels,
+		Help: "Duration of a call for volume health, or of a list with all its pages.",
+	})
+	if registerer != nil {
+		registerer.MustRegister(duration)
+	}
 	return &instruments{
+		duration: duration,
 		probes: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "csi_volume_health_probe_total", ConstLabels: labels,
 			Help: "Calls for volume health to the driver's controller, by result.",
 		}, []string{"result"}),
-		duration: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "csi_volume_health_probe_duration_seconds", ConstLabels: labels,
-			Help: "Duration of a call for volume health, or of a list with all its pages.",
-		}),
 		unwell: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "csi_controller_volume_health_status", Help: "1 for each adverse condition that a claim shows.", ConstLabels: labels,
 		}, []string{"namespace", "persistentvolumeclaim", "status", "reason"}),

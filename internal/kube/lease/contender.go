@@ -37,6 +37,7 @@ type contender struct {
 	name    string
 	leases  api.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	log     *slog.Logger
+	metrics *metrics // nil for none
 
 	// lease is the Lease as last read or written; nil before that.
 	lease *coordinationv1.Lease
@@ -264,6 +265,9 @@ func (c *contender) see(lease *coordinationv1.Lease) {
 		c.seen = c.options.clock.Now()
 	}
 	c.lease, c.missing = lease, false
+	if c.metrics != nil {
+		c.metrics.observe(c.name, lease, c.seen)
+	}
 	c.options.State.see(c.name, c.holder())
 }
 

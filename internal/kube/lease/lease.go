@@ -17,8 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -118,11 +116,12 @@ func Run(ctx context.Context, env *cluster.Env, o Options, work func(context.Con
 	if err := o.validate(); err != nil {
 		return err
 	}
+	measured, err := newMetrics(env.Registerer, o.clock)
+	if err != nil {
+		return fmt.Errorf("lease: metrics: %w", err)
+	}
 	h := &holder{
-		options: o, client: env.Leases.CoordinationV1(), log: env.Logger.With("component", "lease"),
-		leading: promauto.With(env.Registerer).NewGaugeVec(prometheus.GaugeOpts{
-			Name: "leader_election_master_status", Help: "1 while this process holds the lease.",
-		}, []string{"name"}),
+		options: o, client: env.Leases.CoordinationV1(), log: env.Logger.With("component", "lease"), metrics: measured,
 	}
 	defer o.State.end()
 	// Holdfast's lease is first: only its holder tries to acquire the others, so that
@@ -182,7 +181,7 @@ type holder struct {
 	options Options
 	client  api.CoordinationV1
 	log     *slog.Logger
-	leading *prometheus.GaugeVec
+	metrics *metrics
 }
 
 // holdAll acquires the leases in order and runs work while it holds all of them.
@@ -222,14 +221,14 @@ func (h *holder) hold(ctx context.Context, name string, work func(context.Contex
 	var err error
 	select {
 	case <-acquired:
-		h.leading.WithLabelValues(name).Set(1)
+		h.metrics.leading.WithLabelValues(name).Set(1)
 		err = work(working)
 	case <-ctx.Done():
 	}
 	t.end()
 	stop()
 	<-ended
-	h.leading.WithLabelValues(name).Set(0)
+	h.metrics.leading.WithLabelValues(name).Set(0)
 	lost := context.Cause(working)
 	again := h.options.Again && ctx.Err() == nil && errors.Is(lost, ErrLost)
 	if !again {
@@ -268,7 +267,7 @@ func (h *holder) acquire(ctx context.Context, c *contender, t *term) bool {
 
 func (h *holder) contender(name string) *contender {
 	return &contender{
-		options: h.options, name: name, leases: h.client.Leases(h.options.Namespace),
+		options: h.options, name: name, metrics: h.metrics, leases: h.client.Leases(h.options.Namespace),
 		log: h.log.With("lock", h.options.Namespace+"/"+name),
 	}
 }

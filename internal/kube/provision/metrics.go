@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // instruments are those of the provisioners' library, by the same names, and some
@@ -24,7 +26,7 @@ func newMetrics(registerer prometheus.Registerer, intents, quarantined func() in
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "controller_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "controller_" + name, Help: help, Buckets: prometheus.DefBuckets}, labels)
+		return metrics.NewHistogramVec(prometheus.HistogramOpts{Name: "controller_" + name, Help: help, Buckets: prometheus.DefBuckets}, labels...)
 	}
 	m := &instruments{
 		provisioned:     counter("persistentvolumeclaim_provision_total", "Volumes provisioned.", "class", "source"),

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // instruments are those of client-go's own queues, under the names that
@@ -27,9 +29,9 @@ func newMetrics(registerer prometheus.Registerer) *instruments {
 		return register(registerer, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: help}, []string{"name"}))
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
-		return register(registerer, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		return register(registerer, metrics.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "workqueue_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(1e-3, 4, 10),
-		}, []string{"name"}))
+		}, "name"))
 	}
 	return &instruments{
 		depth:      gauge("depth", "Keys that wait for a worker."),

@@ -68,16 +68,13 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 	lost := false
 	for attempt := 0; ; attempt++ {
 		var err error
+		came := time.Now()
 		if t, err = c.pace.take(ctx, op.action, t); err != nil {
 			return nil, interrupted(ctx, op, last, lost && op.class != free, t.String())
 		}
 		began := time.Now()
-		bounded, cancel := boundedBy(ctx, op.class)
-		out, err := do(bounded, in)
-		cancel()
-		if err == nil && out == nil {
-			err = errors.New("the answer is empty")
-		}
+		c.metrics.waited.WithLabelValues(op.action).Observe(began.Sub(came).Seconds())
+		out, err := sendOnce(ctx, c, op, do, in)
 		failed, kind := classify(op, err)
 		c.pace.done(t, kind)
 		c.observed(ctx, op.action, began, failed, kind)
@@ -93,6 +90,7 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 			return nil, failed
 		}
 		last = failed
+		c.metrics.repeated(op.action, kind)
 		if kind == throttled && !c.pace.off {
 			continue // the pace decides when
 		}
@@ -100,6 +98,20 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 			return nil, interrupted(ctx, op, last, lost && op.class != free, "it waited to try again")
 		}
 	}
+}
+
+// sendOnce sends one request.
+func sendOnce[I, O any](ctx context.Context, c *Client, op operation, do send[I, O], in *I) (*O, error) {
+	inFlight := c.metrics.inFlight.WithLabelValues(op.action)
+	inFlight.Inc()
+	defer inFlight.Dec()
+	bounded, cancel := boundedBy(ctx, op.class)
+	defer cancel()
+	out, err := do(bounded, in)
+	if err == nil && out == nil {
+		err = errors.New("the answer is empty")
+	}
+	return out, err
 }
 
 // boundedBy is the context of one request.

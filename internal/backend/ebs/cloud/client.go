@@ -75,7 +75,7 @@ type Client struct {
 	logger      *slog.Logger
 	pace        *pacer
 	memory      *memory
-	metrics     *metrics
+	metrics     *instruments
 	health      health
 	bursts      *concurrency.BurstDetector
 

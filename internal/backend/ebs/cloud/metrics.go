@@ -5,26 +5,31 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
-// metrics have the names and labels of the AWS EBS CSI driver, so that dashboards and
+// instruments have the names and labels of the AWS EBS CSI driver, so that dashboards and
 // alerts for it keep working. Those of the queue have names of Holdfast.
-type metrics struct {
+type instruments struct {
 	registerer prometheus.Registerer
 	duration   *prometheus.HistogramVec
 	errors     *prometheus.CounterVec
 	throttles  *prometheus.CounterVec
+	retries    *prometheus.CounterVec
+	inFlight   *prometheus.GaugeVec
+	waited     *prometheus.HistogramVec
 	queue      *queueCollector
 }
 
-func newMetrics(registerer prometheus.Registerer, pace *pacer) (*metrics, error) {
-	m := &metrics{
+func newMetrics(registerer prometheus.Registerer, pace *pacer) (*instruments, error) {
+	m := &instruments{
 		registerer: registerer,
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: metrics.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "aws_ebs_csi_api_request_duration_seconds",
 			Help:    "Duration of successful requests to EC2, by action.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
-		}, []string{"request"}),
+		}, "request"),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aws_ebs_csi_api_request_errors_total",
 			Help: "Requests to EC2 that failed, by action and EC2's code, without throttled ones.",
@@ -33,6 +38,19 @@ func newMetrics(registerer prometheus.Registerer, pace *pacer) (*metrics, error)
 			Name: "aws_ebs_csi_api_request_throttles_total",
 			Help: "Requests that EC2 throttled, by action.",
 		}, []string{"operation_name"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holdfast_ec2_retries_total",
+			Help: "Requests to EC2 that were repeated, by action and by what happened to the one before.",
+		}, []string{"request", "reason"}),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "holdfast_ec2_requests_in_flight",
+			Help: "Requests to EC2 that were sent and have no answer yet, by action.",
+		}, []string{"request"}),
+		waited: metrics.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "holdfast_ec2_queue_wait_seconds",
+			Help:    "Time that requests to EC2 waited in the queue before they were sent, by action.",
+			Buckets: []float64{.001, .01, .1, .5, 1, 2.5, 5, 10, 30, 60, 120, 300},
+		}, "request"),
 		queue: newQueueCollector(pace),
 	}
 	if registerer == nil {
@@ -49,11 +67,11 @@ func newMetrics(registerer prometheus.Registerer, pace *pacer) (*metrics, error)
 	return m, nil
 }
 
-func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.duration, m.errors, m.throttles, m.queue}
+func (m *instruments) all() []prometheus.Collector {
+	return []prometheus.Collector{m.duration, m.errors, m.throttles, m.retries, m.inFlight, m.waited, m.queue}
 }
 
-func (m *metrics) close() {
+func (m *instruments) close() {
 	if m.registerer == nil {
 		return
 	}
@@ -83,14 +101,17 @@ func (c *Client) observed(ctx context.Context, action string, began time.Time, f
 
 // queueCollector reports the number of calls in the queue, and the pace.
 type queueCollector struct {
-	pace          *pacer
-	waiting, rate *prometheus.Desc
+	pace                  *pacer
+	waiting, oldest, rate *prometheus.Desc
 }
 
 func newQueueCollector(pace *pacer) *queueCollector {
 	return &queueCollector{
 		pace: pace,
 		waiting: prometheus.NewDesc("holdfast_ec2_queue_length", "Requests to EC2 that wait in the queue, by action.",
+			[]string{"request"}, nil),
+		oldest: prometheus.NewDesc("holdfast_ec2_queue_oldest_seconds",
+			"Time that the request has waited which has waited in the queue for the longest time, by action; 0 if none waits.",
 			[]string{"request"}, nil),
 		rate: prometheus.NewDesc("holdfast_ec2_pace_per_second",
 			"Pace of requests to EC2, of actions that EC2 throttled.", []string{"request"}, nil),
@@ -100,6 +121,7 @@ func newQueueCollector(pace *pacer) *queueCollector {
 // Describe implements prometheus.Collector.
 func (q *queueCollector) Describe(to chan<- *prometheus.Desc) {
 	to <- q.waiting
+	to <- q.oldest
 	to <- q.rate
 }
 
@@ -109,8 +131,27 @@ func (q *queueCollector) Collect(to chan<- prometheus.Metric) {
 	defer q.pace.mu.Unlock()
 	for action, a := range q.pace.actions {
 		to <- prometheus.MustNewConstMetric(q.waiting, prometheus.GaugeValue, float64(len(a.waiting)), action)
+		to <- prometheus.MustNewConstMetric(q.oldest, prometheus.GaugeValue, a.oldest(time.Now()).Seconds(), action)
 		if a.paced {
 			to <- prometheus.MustNewConstMetric(q.rate, prometheus.GaugeValue, a.current(), action)
 		}
 	}
+}
+
+// oldest returns for how long the call has waited that has waited for the longest time.
+func (a *pace) oldest(now time.Time) (longest time.Duration) {
+	for _, t := range a.waiting {
+		longest = max(longest, now.Sub(t.came))
+	}
+	return longest
+}
+
+// repeated records that a request is sent again, after one with this outcome.
+func (m *instruments) repeated(action string, kind outcome) {
+	m.retries.WithLabelValues(action, kind.String()).Inc()
+}
+
+// String names an outcome in metrics.
+func (o outcome) String() string {
+	return [...]string{"answered", "throttled", "not_sent", "lost_answer", "stale_credentials"}[o]
 }

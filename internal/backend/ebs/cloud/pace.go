@@ -96,6 +96,7 @@ const goodputMost = 4096
 type ticket struct {
 	of     *pace
 	number uint64
+	came   time.Time // when the call first came, also if it is repeated
 	began  time.Time
 	ready  chan struct{}
 	ahead  int
@@ -138,9 +139,9 @@ func (p *pacer) take(ctx context.Context, action string, before *ticket) (*ticke
 	}
 	p.mu.Lock()
 	a := p.of(action)
-	t := &ticket{of: a, ready: make(chan struct{})}
+	t := &ticket{of: a, came: time.Now(), ready: make(chan struct{})}
 	if before != nil {
-		t.number = before.number
+		t.number, t.came = before.number, before.came
 	} else {
 		a.next++
 		t.number = a.next

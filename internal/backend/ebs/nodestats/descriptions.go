@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // prefix and the names below are those of the AWS EBS CSI driver, so that dashboards keep
@@ -91,7 +93,7 @@ func newSelf() self {
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefix + "nvme_collector_errors_total", Help: "Volumes that did not answer, and searches for the volumes that failed.",
 		}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+		duration: metrics.NewHistogram(prometheus.HistogramOpts{
 			Name: prefix + "nvme_collector_duration_seconds", Help: "Duration of a scrape of all volumes.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
