@@ -41,7 +41,7 @@ type StepEntry struct {
 	// Started is when the step began, and Took how long that is ago or was.
 	Started time.Time     `json:"started"`
 	Took    time.Duration `json:"took"`
-	// Attempts are the failures so far.
+	// Attempts are the calls that have ended, with those of the attempts before.
 	Attempts int `json:"attempts,omitempty"`
 	// Code is the failure's, as gRPC names it.
 	Code   string `json:"code,omitempty"`
@@ -50,7 +50,7 @@ type StepEntry struct {
 	// Progress is how far a step is that takes long, if the driver says that.
 	Progress *progress.State `json:"progress,omitempty"`
 	// Count is the number of times that the step ended like this; Started and Took are
-	// of the last time, First is when the first of them began.
+	// of the last time, First is when the first of them, or the first attempt, began.
 	Count int       `json:"count"`
 	First time.Time `json:"first"`
 }

@@ -100,6 +100,35 @@ func TestStep_endReplacesTheBeginning(t *testing.T) {
 	}
 }
 
+// A step that is repeated keeps its first beginning and its attempts, whether they are
+// written one by one or at once.
+func TestStep_remembersItsAttempts(t *testing.T) {
+	for _, oneByOne := range []bool{true, false} {
+		j := opened(t, t.TempDir())
+		begin := time.Now().Add(-time.Hour)
+		for i, status := range []Status{Started, Retrying, Started, Retrying, Started, Done, Started, Done} {
+			step := StepEntry{About: []Ref{claimRef("data")}, Volume: "data", Step: "stage", Status: status, Started: begin.Add(time.Duration(i/2) * time.Minute)}
+			if status != Started {
+				step.Attempts = 1
+			}
+			j.Step(step)
+			if steps := storyOf(t, j, "data").Steps; oneByOne && i == 4 && (len(steps) != 1 || steps[0].Attempts != 2 || !steps[0].First.Equal(begin)) {
+				t.Errorf("at the third attempt: %+v", steps)
+			}
+			if i == 5 && !oneByOne {
+				break
+			}
+		}
+		steps := storyOf(t, j, "data").Steps
+		if len(steps) != 1 || !steps[0].First.Equal(begin) || !oneByOne && steps[0].Attempts != 3 {
+			t.Errorf("one by one %v: %+v, want one step of three attempts", oneByOne, steps)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestJournal_isBounded(t *testing.T) {
 	j := opened(t, t.TempDir())
 	for i := range most + 500 {

@@ -37,8 +37,9 @@ func (s *StepEntry) identity(status Status) string {
 	return digest(words)
 }
 
-// replaces is the identity of the entry that this one ends, "" if none.
-func (e Entry) replaces() string {
+// Ends returns the identity of the entry that this one ends, "" if none. Who follows the
+// journal drops that one.
+func (e Entry) Ends() string {
 	if e.Step == nil || e.Step.Status == Started || e.Step.Status == Retrying {
 		return ""
 	}
@@ -48,7 +49,7 @@ func (e Entry) replaces() string {
 // condensed is an entry that is to be written.
 type condensed struct {
 	Entry
-	replaced string // Entry.replaces
+	replaced string // Entry.Ends
 	dropped  bool
 }
 
@@ -59,15 +60,13 @@ func condense(batch []Entry) []condensed {
 	at := make(map[string]int, len(batch))
 	for _, entry := range batch {
 		entry.ID = entry.identity()
-		next := condensed{Entry: entry, replaced: entry.replaces()}
+		next := condensed{Entry: entry, replaced: entry.Ends()}
 		for _, before := range []string{entry.ID, next.replaced} {
 			i, known := at[before]
 			if !known {
 				continue
 			}
-			if before == entry.ID {
-				next.count(all[i].Entry)
-			}
+			next.follow(all[i].Entry)
 			all[i].dropped = true
 			delete(at, before)
 		}
@@ -84,16 +83,35 @@ func digest(words []string) string {
 	return hex.EncodeToString(sum[:10])
 }
 
+// follow adds to this entry what an earlier one has that it replaces.
+func (e *Entry) follow(earlier Entry) {
+	switch {
+	case e.ID == earlier.ID:
+		e.count(earlier)
+	case earlier.ID == e.Ends():
+		e.resume(earlier)
+	}
+}
+
+// resume adds the earlier attempts of a step that has not ended, or ends now.
+func (e *Entry) resume(earlier Entry) {
+	e.Step.Attempts += earlier.Step.Attempts
+	if earlier.Step.First.Before(e.Step.First) {
+		e.Step.First = earlier.Step.First
+	}
+}
+
 // count adds the count of an earlier entry of the same identity to this one.
 func (e *Entry) count(earlier Entry) {
-	e.ID = earlier.ID
 	switch {
 	case e.Event != nil && earlier.Event != nil:
 		e.Event.Count += earlier.Event.Count
 		e.Event.First = earlier.Event.First
-	case e.Step != nil && earlier.Step != nil && e.replaces() != "":
+	case e.Step != nil && earlier.Step != nil && e.Ends() != "":
 		e.Step.Count += earlier.Step.Count
 		e.Step.First = earlier.Step.First
+	case e.Step != nil && earlier.Step != nil:
+		e.resume(earlier)
 	}
 }
 

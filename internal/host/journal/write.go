@@ -83,9 +83,7 @@ func (f *file) put(entry condensed) error {
 		if !known {
 			continue
 		}
-		if before == identity {
-			entry.count(earlier)
-		}
+		entry.follow(earlier)
 		if err := f.remove(earlier, before); err != nil {
 			return err
 		}
