@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/why"
+	"github.com/holdfast-csi/holdfast/internal/why/hostreader"
 )
 
 // The exit codes of why, next to those of every command.
@@ -130,7 +131,7 @@ func (f *whyFlags) reader(ctx context.Context) (reader why.Reader, done func(), 
 			client.Close()
 			return nil, nil, fmt.Errorf("%w (a cluster is asked with --kubeconfig FILE)", err)
 		}
-		return newHostReader(client), client.Close, nil
+		return hostreader.New(client), client.Close, nil
 	}
 	config, err := cluster.Config(f.kubeconfig)
 	if err != nil {

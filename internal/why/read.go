@@ -74,6 +74,16 @@ type Reader interface {
 	List(ctx context.Context, kind Kind, namespace, selector string) ([]json.RawMessage, error)
 }
 
+// Cache is a Reader that has objects of some kinds in memory, decoded. Callers only read
+// them.
+type Cache interface {
+	// Cached returns an object, nil if there is none. ok is false for a kind that is not
+	// in memory.
+	Cached(kind Kind, namespace, name string) (object any, ok bool)
+	// CachedList is List for objects in memory.
+	CachedList(kind Kind, namespace, selector string) (objects []any, ok bool)
+}
+
 // Host is a Reader of a host, which also has a journal, registrations and mounts.
 type Host interface {
 	// Calls returns the steps for an object that are in flight or failed last.
@@ -101,6 +111,12 @@ type Call struct {
 
 // get reads one object. It returns nil if there is none or it may not be read.
 func get[T any](w *walk, kind Kind, namespace, name string) *T {
+	if cache, has := w.reader.(Cache); has {
+		if known, ok := cache.Cached(kind, namespace, name); ok {
+			object, _ := known.(*T)
+			return object
+		}
+	}
 	data, err := w.reader.Get(w.ctx, kind, namespace, name)
 	if err == nil {
 		object := new(T)
@@ -117,6 +133,11 @@ func get[T any](w *walk, kind Kind, namespace, name string) *T {
 
 // exists reports whether an object exists. It returns true if the object may not be read.
 func (w *walk) exists(kind Kind, namespace, name string) bool {
+	if cache, has := w.reader.(Cache); has {
+		if known, ok := cache.Cached(kind, namespace, name); ok {
+			return known != nil
+		}
+	}
 	_, err := w.reader.Get(w.ctx, kind, namespace, name)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		w.readFailed(kind.Name()+" "+key(namespace, name), err)
@@ -125,6 +146,11 @@ func (w *walk) exists(kind Kind, namespace, name string) bool {
 }
 
 func list[T any](w *walk, kind Kind, namespace, selector string) []T {
+	if cache, has := w.reader.(Cache); has {
+		if known, ok := cache.CachedList(kind, namespace, selector); ok {
+			return decoded[T](known)
+		}
+	}
 	items, err := w.reader.List(w.ctx, kind, namespace, selector)
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -140,6 +166,17 @@ func list[T any](w *walk, kind Kind, namespace, selector string) []T {
 	if err != nil {
 		w.unreadable[kind] = true
 		w.readFailed(kind.part(2), err)
+	}
+	return all
+}
+
+// decoded copies objects that a Cache has, without what they point to.
+func decoded[T any](known []any) []T {
+	all := make([]T, 0, len(known))
+	for _, one := range known {
+		if object, ok := one.(*T); ok {
+			all = append(all, *object)
+		}
 	}
 	return all
 }

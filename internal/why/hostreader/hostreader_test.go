@@ -1,4 +1,4 @@
-package cli
+package hostreader
 
 import (
 	"testing"
@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/why"
 )
 
-var _ why.Host = hostReader{}
+var _ why.Host = Reader{}
 
 func TestUnfinished_returnsTheLastStepOfEachVolume(t *testing.T) {
 	at := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	step := func(volume, name string, status journal.Status, attempts int) journal.StepEntry {
 		return journal.StepEntry{Volume: volume, Step: name, Status: status, Attempts: attempts, Started: at, Count: 1}
 	}
-	calls := unfinished([]journal.StepEntry{
+	calls := Unfinished([]journal.StepEntry{
 		step("a", "create", journal.Failed, 3), step("a", "create", journal.Done, 0), step("a", "mount", journal.Retrying, 4),
 		step("b", "create", journal.Failed, 2), step("b", "create", journal.Done, 0),
 		step("c", "create", journal.Started, 0),

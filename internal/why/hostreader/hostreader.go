@@ -1,4 +1,6 @@
-package cli
+// Package hostreader reads what why asks of a host: its objects, its journal, and the
+// states of its controllers.
+package hostreader
 
 import (
 	"context"
@@ -11,20 +13,20 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/why"
 )
 
-// hostReader is why.Host by a host's objects, its journal and the states of its
-// controllers.
-type hostReader struct {
+// Reader is a why.Reader and a why.Host by the API of a host.
+type Reader struct {
 	why.REST
 	client *api.Client
 }
 
-func newHostReader(client *api.Client) hostReader {
-	return hostReader{REST: why.REST{Base: "http://host",
+// New makes a Reader of the host that the client talks to.
+func New(client *api.Client) Reader {
+	return Reader{REST: why.REST{Base: "http://host",
 		Client: &http.Client{Transport: client.Transport()}}, client: client}
 }
 
 // Registered implements why.Host.
-func (r hostReader) Registered(ctx context.Context) ([]string, error) {
+func (r Reader) Registered(ctx context.Context) ([]string, error) {
 	drivers, err := r.client.Drivers(ctx)
 	var names []string
 	for _, driver := range drivers {
@@ -36,7 +38,7 @@ func (r hostReader) Registered(ctx context.Context) ([]string, error) {
 }
 
 // Mounts implements why.Host.
-func (r hostReader) Mounts(ctx context.Context, pod string) ([]why.Mount, error) {
+func (r Reader) Mounts(ctx context.Context, pod string) ([]why.Mount, error) {
 	mounts, err := r.client.Mounts(ctx, pod)
 	var found []why.Mount
 	for _, mount := range mounts {
@@ -47,15 +49,19 @@ func (r hostReader) Mounts(ctx context.Context, pod string) ([]why.Mount, error)
 
 // Calls implements why.Host. It returns the steps that failed last or did not end; if
 // there are none, the last errors of the controllers.
-func (r hostReader) Calls(ctx context.Context, kind, key string) ([]why.Call, error) {
+func (r Reader) Calls(ctx context.Context, kind, key string) ([]why.Call, error) {
 	story, err := r.client.Journal(ctx, kind, key)
 	if err != nil {
 		return nil, err
 	}
-	calls := unfinished(story.Steps)
-	if len(calls) > 0 {
+	if calls := Unfinished(story.Steps); len(calls) > 0 {
 		return calls, nil
 	}
+	return r.Work(ctx, kind, key)
+}
+
+// Work returns what the host's controllers do for an object, and their last errors.
+func (r Reader) Work(ctx context.Context, kind, key string) (calls []why.Call, err error) {
 	for _, known := range store.Kinds() {
 		if known.Kind != kind {
 			continue
@@ -74,9 +80,9 @@ func (r hostReader) Calls(ctx context.Context, kind, key string) ([]why.Call, er
 	return calls, nil
 }
 
-// unfinished returns the last step of each volume unless it is done: a later step
+// Unfinished returns the last step of each volume unless it is done: a later step
 // means that the earlier ones of the volume have ended.
-func unfinished(steps []journal.StepEntry) (calls []why.Call) {
+func Unfinished(steps []journal.StepEntry) (calls []why.Call) {
 	last := map[string]int{}
 	for i, step := range steps {
 		last[step.Volume+" "+step.Handle] = i
