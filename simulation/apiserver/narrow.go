@@ -60,7 +60,7 @@ func (n narrowCore) ConfigMaps(namespace string) api.Resource[*corev1.ConfigMap,
 	return n.client.ConfigMaps(namespace)
 }
 
-func (n narrowCore) Events(namespace string) api.Writer[*corev1.Event] {
+func (n narrowCore) Events(namespace string) api.Resource[*corev1.Event, *corev1.EventList] {
 	return n.client.Events(namespace)
 }
 

@@ -45,7 +45,7 @@ type Kubernetes interface {
 // CoreV1 is the group "", version v1.
 type CoreV1 interface {
 	ConfigMaps(namespace string) Resource[*corev1.ConfigMap, *corev1.ConfigMapList]
-	Events(namespace string) Writer[*corev1.Event]
+	Events(namespace string) Resource[*corev1.Event, *corev1.EventList]
 	Namespaces() Reader[*corev1.Namespace, *corev1.NamespaceList]
 	Nodes() Resource[*corev1.Node, *corev1.NodeList]
 	PersistentVolumeClaims(namespace string) Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]

@@ -49,8 +49,8 @@ func (g core) ConfigMaps(namespace string) Resource[*corev1.ConfigMap, *corev1.C
 	return full[corev1.ConfigMap, corev1.ConfigMapList](g.group, "configmaps", namespace)
 }
 
-func (g core) Events(namespace string) Writer[*corev1.Event] {
-	return single[corev1.Event](g.group, "events", namespace)
+func (g core) Events(namespace string) Resource[*corev1.Event, *corev1.EventList] {
+	return full[corev1.Event, corev1.EventList](g.group, "events", namespace)
 }
 
 func (g core) Namespaces() Reader[*corev1.Namespace, *corev1.NamespaceList] {
