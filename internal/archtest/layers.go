@@ -31,6 +31,7 @@ func Layers() [][]string {
 		{"internal/csi/client", "internal/lifecycle"},
 		{"internal/csi/call", "internal/csi/server", "internal/host", "internal/kube", "internal/policy"},
 		{"internal/export", "internal/why"},
+		{"internal/status"},
 		{"internal/cli", "internal/csiproxy/cli"},
 		{"cmd"},
 	}

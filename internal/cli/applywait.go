@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/status"
 )
 
 // waiter waits for applied objects.
@@ -165,7 +166,7 @@ func (w *waiter) reason(ctx context.Context, object store.Object) (string, error
 		case corev1.PodRunning, corev1.PodSucceeded:
 			return "", nil
 		case corev1.PodFailed:
-			return "", fmt.Errorf("pod/%s failed: %s", object.Name, statusOf(object))
+			return "", fmt.Errorf("pod/%s failed: %s", object.Name, status.PodStatus(object))
 		}
 		return "its phase is " + string(object.Status.Phase), nil
 	case *snapshotv1.VolumeSnapshot:

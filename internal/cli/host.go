@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host"
+	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
@@ -42,6 +43,7 @@ type hostConfig struct {
 	volumePlugin        string
 	metricsAddress      string
 	metricsTLS          telemetry.TLS
+	status              statusPage
 }
 
 func newHostCommand(version string) *cobra.Command {
@@ -63,6 +65,7 @@ func newHostCommand(version string) *cobra.Command {
 	c.inline.bind(flags)
 	flags.StringVar(&c.volumePlugin, "volume-plugin", "", "`SOCKET` for Docker and Podman, such as /run/docker/plugins/holdfast.sock: claims are their volumes (default: none)")
 	bindHostMetrics(flags, &c.metricsAddress, &c.metricsTLS)
+	c.status.bind(flags, "status-", "", "`HOST:PORT` to serve the status page at, such as 127.0.0.1:8780 (default: only at the host's socket)")
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
 	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c), newHostBackupsCommand(&c),
@@ -97,8 +100,14 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 
 // serve serves the host until the context ends.
 func (c hostConfig) serve(ctx context.Context, opened *host.Host, logger *slog.Logger, groups [2]*uint32, page *hostPage) error {
+	pages, err := c.pages(api.Dial(opened.Socket()), logger)
+	if err != nil {
+		return err
+	}
+	defer pages.close()
 	return opened.Serve(ctx, host.DaemonOptions{
 		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin,
+		Status: pages.socket, Servers: pages.servers,
 		Ready: func() {
 			page.ready.Store(true)
 			logger.Info("the host is ready", "root", c.root, "socket", opened.Socket())

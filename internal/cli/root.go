@@ -61,7 +61,7 @@ func NewRoot(stamped string) *cobra.Command {
 		newSidecarsCommand(version), newCoordinateCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version),
 		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVersionCommand(version))
 	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
-		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand())
+		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand(), newStatusCommand())
 	return root
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"time"
@@ -21,6 +22,10 @@ type DaemonOptions struct {
 	Version string
 	// Group and ReadGroup are those of api.Options.
 	Group, ReadGroup *uint32
+	// Status, if given, is the status page, which the API's socket serves too.
+	Status http.Handler
+	// Servers run next to the controllers until the context ends; an error ends the host.
+	Servers []func(context.Context) error
 	// VolumePlugin, if given, is the path of a socket for Docker and Podman.
 	VolumePlugin string
 	// Ready is called when the running pods and drivers are adopted and the API answers.
@@ -68,12 +73,16 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 		return err
 	}
 	served, err := h.listen(ctx, h.Socket(), api.Options{
-		Version: options.Version, Group: options.Group, ReadGroup: options.ReadGroup,
+		Version: options.Version, Group: options.Group, ReadGroup: options.ReadGroup, Status: options.Status,
 	})
 	if err != nil {
 		return errors.Join(err, plugin.close())
 	}
-	err = h.reconcile(ctx, options.Ready, served, plugin.serve, h.publishNode, h.keepBackups, h.supervisor.Run)
+	parts := []part{served, plugin.serve, h.publishNode, h.keepBackups, h.supervisor.Run}
+	for _, serve := range options.Servers {
+		parts = append(parts, serve)
+	}
+	err = h.reconcile(ctx, options.Ready, parts...)
 	h.backUp(context.WithoutCancel(ctx)) // of the last state, which the next start may not find
 	return err
 }

@@ -57,7 +57,20 @@ func (s *Server) routes() {
 	own("GET /apis", s.groups)
 	own("GET /api/{version}", s.resources)
 	own("GET /apis/{group}/{version}", s.resources)
+	if s.options.Status != nil {
+		s.mux.HandleFunc("GET "+statusPath, s.status)
+	}
 	s.mux.HandleFunc("/", s.objects)
+}
+
+// statusPath is where the status page is.
+const statusPath = "/status/"
+
+// status serves the status page. Its streams end when the host does.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := s.long(r)
+	defer cancel()
+	s.options.Status.ServeHTTP(w, r.WithContext(ctx))
 }
 
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
