@@ -172,7 +172,7 @@ func measureSize(_ context.Context, s settings) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := row{work: "binary, stripped", holdfast: megabytes(info.Size()), alternative: "eleven programs of upstream*", measured: "454 MB", aim: "≤ 40 MB"}
+	r := row{work: "binary, stripped", holdfast: megabytes(info.Size()), alternative: "eleven programs of upstream*", measured: "454 MB", aim: "≤ 45 MB"}
 	var other int64
 	for _, command := range s.alternatives {
 		info, err := os.Stat(strings.Fields(command)[0])
