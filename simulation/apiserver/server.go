@@ -131,7 +131,9 @@ func parse(r *http.Request) (Request, error) {
 	if q.Process == r.UserAgent() {
 		q.Process = ""
 	}
-	q.Body, err = io.ReadAll(r.Body)
+	if q.Body, err = io.ReadAll(r.Body); err == nil {
+		q.Body, err = plain(q.Body)
+	}
 	return q, err
 }
 
