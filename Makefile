@@ -65,6 +65,7 @@ test-all: test
 	$(GO) test -timeout 30m -run TestThrottled ./internal/backend/ebs -throttled.volumes=5000
 	$(MAKE) race-all
 	$(MAKE) test-windows
+	$(MAKE) test-status
 	$(MAKE) test-monitoring
 
 # The stripped binary, all doors and all backends, stays small.
@@ -83,7 +84,7 @@ stats: bin/holdfast
 # that mount take most of the time and add little: race-all has them too.
 RACE := ./internal/concurrency ./internal/csi/... ./internal/linux/... \
 	./internal/csiproxy/... ./internal/policy/... ./internal/backend/guard ./internal/backend/ebs/... \
-	./internal/node/... ./internal/kube/... ./internal/host/... ./proto/... ./simulation/...
+	./internal/node/... ./internal/kube/... ./internal/host/... ./internal/status/... ./proto/... ./simulation/...
 MOUNTING := /internal/linux/|/internal/node(/nodetest)?$$|/ebs/nodeside$$|/ec2emu/disk$$|/internal/host(/(binds|pods|volumeplugin|volumes|workload))?$$
 race_test = $(ROOT) $(GO) test -p $(TEST_JOBS) -race -short -timeout 30m -exec $(CURDIR)/test/isolated
 .PHONY: race race-all
@@ -160,6 +161,16 @@ test-docs: test-packages build
 test-docs-kubernetes: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
 test-docs-kubernetes: test-packages build kubernetes-binaries bin/helm
 	$(ROOT) $(GO) test -tags $(TAGS),docs -count=1 -v -timeout 30m -exec $(CURDIR)/test/isolated ./test/docs -docs.cluster
+
+# The status page in a headless Chromium, with real volumes and with 1,000, and the types
+# of its script. PICTURES=DIRECTORY writes those of the documentation, which are in
+# docs/tutorials/images.
+.PHONY: test-status
+test-status: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
+test-status: test-packages bin/holdfast
+	$(ROOT) test/status/install-packages
+	cd test/status && npm ci --no-audit --no-fund && npx tsc --project .
+	cd test/status && $(GO) vet ./... && $(ROOT) $(GO) test -count=1 -v -timeout 30m -exec $(CURDIR)/test/isolated . $(if $(PICTURES),-status.screenshots $(abspath $(PICTURES)))
 
 # Random operations without end: of a host and two drivers that are killed at any
 # moment (some ten minutes, -soak.operations and -soak.seed say which), and ten

@@ -27,7 +27,8 @@ type Overview struct {
 	Counts  []Count
 	Pools   []Pool
 	Drivers []Driver
-	// Waiting are the objects that wait longest, and More is how many others wait.
+	// Waiting are the objects that wait longest, first those that need a person, and More
+	// is how many others wait.
 	Waiting []Wait
 	More    int
 	// Steps have not ended; MoreSteps is how many others have not.
@@ -47,8 +48,10 @@ type Count struct {
 type Wait struct {
 	Row
 	Reason string
-	Do     string
-	State  why.State
+	// Error is the message of the driver or the controller.
+	Error string
+	Do    string
+	State why.State
 }
 
 // Overview collects the first page. It asks why for the objects that wait longest.
@@ -95,12 +98,22 @@ func (v View) reasons(ctx context.Context, rows []Row) []Wait {
 			}
 			waits[i].State, waits[i].Reason = report.State, report.Fine
 			if len(report.Findings) > 0 {
-				waits[i].Reason, waits[i].Do = report.Findings[0].What, report.Findings[0].Do
+				first := report.Findings[0]
+				waits[i].Reason, waits[i].Error, waits[i].Do = first.What, first.Error, first.Do
 			}
 		})
 	}
 	group.Wait()
+	slices.SortStableFunc(waits, func(a, b Wait) int { return cmp.Compare(urgency(a), urgency(b)) })
 	return waits
+}
+
+// urgency is lower for what needs a person.
+func urgency(wait Wait) int {
+	if wait.State == why.Stuck {
+		return 0
+	}
+	return 1
 }
 
 // Why reports what an object waits for.

@@ -3,8 +3,6 @@ package status
 import (
 	"fmt"
 	"time"
-
-	human "k8s.io/apimachinery/pkg/util/duration"
 )
 
 // Duration is exact enough to compare, and short.
@@ -16,12 +14,4 @@ func Duration(d time.Duration) string {
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
 	return d.Round(time.Second).String()
-}
-
-// Age is how long ago something was, as kubectl has it.
-func Age(at, now time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return human.HumanDuration(max(0, now.Sub(at)))
 }

@@ -115,9 +115,9 @@ func eventsNode(events []status.Event, now time.Time) g.Node {
 			if event.Warning {
 				level, kind = status.Bad, "Warning"
 			}
-			when := status.Age(event.Last, now)
+			when := ageText(event.Last, now)
 			if event.Count > 1 {
-				when += fmt.Sprintf(" (%d times over %s)", event.Count, status.Age(event.First, now))
+				when += fmt.Sprintf(" (%d times over %s)", event.Count, ageText(event.First, now))
 			}
 			return Tr(Td(badge(level, kind)), Td(g.Text(event.Reason)), Td(g.Text(when)), Td(Class("message"), g.Text(event.Message)))
 		})),

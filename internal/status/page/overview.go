@@ -47,17 +47,21 @@ func problems(texts []string) part {
 }
 
 func countsNode(counts []status.Count) g.Node {
-	words := map[string][2]string{
-		status.Claim: {"Claims", "volumes"}, status.Volume: {"Volumes without a claim", "volumes"},
-		status.Pod: {"Pods", "pods"}, status.Snapshot: {"Snapshots", "snapshots"},
+	words := map[string][3]string{
+		status.Claim: {"Claim", "Claims", "volumes"}, status.Volume: {"Volume without a claim", "Volumes without a claim", "volumes"},
+		status.Pod: {"Pod", "Pods", "pods"}, status.Snapshot: {"Snapshot", "Snapshots", "snapshots"},
 	}
 	return Ul(ID("counts"), Class("counts"), g.Map(counts, func(count status.Count) g.Node {
 		text, level := "none waits", status.Good
 		if count.Waiting > 0 {
 			text, level = verb(count.Waiting, "waits", "wait"), status.Busy
 		}
-		return Li(A(Href(Prefix+words[count.Kind][1]),
-			Strong(g.Text(strconv.Itoa(count.Total))), g.Text(" "), Span(g.Text(words[count.Kind][0])), g.Text(" "), badge(level, text)))
+		kind := words[count.Kind][1]
+		if count.Total == 1 {
+			kind = words[count.Kind][0]
+		}
+		return Li(A(Href(Prefix+words[count.Kind][2]),
+			Strong(g.Text(strconv.Itoa(count.Total))), g.Text(" "), Span(g.Text(kind)), g.Text(" "), badge(level, text)))
 	}))
 }
 
@@ -79,6 +83,7 @@ func waitingNode(o status.Overview, now time.Time) g.Node {
 				P(A(Href(href(wait.Ref)), g.Text(kindWord(wait.Ref.Kind)+" "+nameOf(wait.Ref))), g.Text(" "),
 					badge(levelOf(wait.State), stateWord(wait.State)), g.Text(" "), Span(Class("age"), g.Text("for "+sinceText(wait.Row, now)))),
 				P(Class("reason"), g.Text(sentence(wait.Reason))),
+				g.If(wait.Error != "", P(Code(g.Text(wait.Error)))),
 				g.If(wait.Do != "", P(Class("do"), g.Text(wait.Do))),
 			)
 		})),
@@ -91,7 +96,7 @@ func sinceText(row status.Row, now time.Time) string {
 	if row.Running != nil {
 		return status.Duration(now.Sub(row.Running.Started).Round(100 * time.Millisecond))
 	}
-	return status.Age(row.Created, now)
+	return ageText(row.Created, now)
 }
 
 func levelOf(state why.State) status.Level {
@@ -186,7 +191,7 @@ func driversNode(drivers []status.Driver, view status.View, now time.Time) g.Nod
 			return Tr(
 				Th(Scope("row"), link(status.Ref{Kind: status.Plugin, Name: driver.Name})), Td(badge(level, driver.State)), Td(g.Text(driver.Version)),
 				Td(Class("number"), g.Text(strconv.Itoa(volumes[driver.Name]))), Td(Class("number"), g.Text(countText(driver.Nodes))),
-				Td(Class("number"), g.Text(countText(driver.Restarts))), Td(g.Text(status.Age(driver.Since, now))),
+				Td(Class("number"), g.Text(countText(driver.Restarts))), Td(g.Text(ageText(driver.Since, now))),
 			)
 		})),
 	)))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -112,5 +113,20 @@ func TestSentence_isOne(t *testing.T) {
 		if got := sentence(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestAgeText_changesSeldom(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for age, want := range map[time.Duration]string{
+		-time.Hour: "<1m", 0: "<1m", 59 * time.Second: "<1m", time.Minute: "1m", 119*time.Minute + 59*time.Second: "119m",
+		2 * time.Hour: "2h", 48*time.Hour - 1: "47h", 48 * time.Hour: "2d",
+	} {
+		if got := ageText(now.Add(-age), now); got != want {
+			t.Errorf("%v is %q, want %q", age, got, want)
+		}
+	}
+	if got := ageText(time.Time{}, now); got != "" {
+		t.Errorf("an unknown time is %q", got)
 	}
 }

@@ -46,10 +46,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "there is no such page")
 		return
 	}
-	out := newEvents(w)
-	if err := out.begin(); err == nil {
-		_ = follow(ctx, out, view, at, r.URL.Query().Get("digest")) // it ends with the connection
-	}
+	_ = follow(ctx, newEvents(w), view, at, r.URL.Query().Get("digest")) // it ends with the connection
 }
 
 // follow draws the screen after each change, and when what it shows becomes old. The
@@ -63,6 +60,9 @@ func follow(ctx context.Context, out *events, view status.View, at, digest strin
 		next := drawnOf(fragments)
 		list := patches(shown, fragments)
 		if shown == nil {
+			if err := out.begin(); err != nil {
+				return err
+			}
 			list = nil
 			if next.digest() != digest {
 				list = []patch{{Op: "replace", ID: "title", HTML: htmlOf(titleNode(s.title))}, {Op: "content", ID: "main", HTML: htmlOf(g.Group(s.nodes()))}}

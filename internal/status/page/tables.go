@@ -53,7 +53,7 @@ func rowNode(row status.Row, now time.Time) g.Node {
 	return Tr(ID(rowID(row.Ref)),
 		Th(Scope("row"), link(row.Ref)), Td(badge(row.Level, text)),
 		g.Map(row.Cells, cellNode),
-		Td(Class("number"), g.Text(status.Age(row.Created, now))),
+		Td(Class("number"), g.Text(ageText(row.Created, now))),
 	)
 }
 

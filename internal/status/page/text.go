@@ -1,7 +1,9 @@
 package page
 
 import (
+	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -19,4 +21,21 @@ func sentence(text string) string {
 		return text
 	}
 	return text + "."
+}
+
+// ageText is how long ago something was, in whole minutes, hours or days: a row of a table
+// is sent again when its text changes.
+func ageText(at, now time.Time) string {
+	switch age := now.Sub(at); {
+	case at.IsZero():
+		return ""
+	case age < time.Minute:
+		return "<1m"
+	case age < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(age.Minutes()))
+	case age < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(age.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(age.Hours()/24))
+	}
 }

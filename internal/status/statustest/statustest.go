@@ -117,7 +117,7 @@ func Claim(name string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, UID: types.UID("uid-" + name),
-			CreationTimestamp: metav1.NewTime(time.Now().Truncate(time.Second)),
+			CreationTimestamp: created(),
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: new("fast"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -125,6 +125,11 @@ func Claim(name string) *corev1.PersistentVolumeClaim {
 		},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 	}
+}
+
+// created is days ago, so that the age of an object does not change during a test.
+func created() metav1.Time {
+	return metav1.NewTime(time.Now().Add(-84 * time.Hour).Truncate(time.Second))
 }
 
 func capacity() corev1.ResourceList {
@@ -154,7 +159,7 @@ func Pod(name, claim string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, UID: types.UID("uid-" + name),
-			CreationTimestamp: metav1.NewTime(time.Now().Truncate(time.Second)),
+			CreationTimestamp: created(),
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: "main", Image: "none"}},
