@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/spf13/cobra"
@@ -53,7 +54,7 @@ func (c *applyConfig) await(command *cobra.Command, client *api.Client, result a
 	for applied := range w.pending {
 		about[applied] = true
 	}
-	err := w.run(ctx, func(ctx context.Context) error {
+	err := w.run(ctx, progress, func(ctx context.Context) error {
 		return client.WatchJournal(ctx, after, func(entry journal.Entry) error {
 			if event, ok := stepOf(entry, about); ok {
 				progress.observe(event)
@@ -92,8 +93,11 @@ func stepOf(entry journal.Entry, about map[api.Applied]bool) (volumes.Event, boo
 	return event, true
 }
 
+// settleLimit is how long the display waits for the end of a step whose effect was seen.
+const settleLimit = time.Second
+
 // run follows each kind, and show concurrently.
-func (w *waiter) run(ctx context.Context, show func(context.Context) error) error {
+func (w *waiter) run(ctx context.Context, shows *display, show func(context.Context) error) error {
 	showing, stop := context.WithCancel(ctx)
 	defer stop()
 	kinds := map[string]bool{}
@@ -108,6 +112,9 @@ func (w *waiter) run(ctx context.Context, show func(context.Context) error) erro
 	var shown sync.WaitGroup
 	shown.Go(func() { _ = show(showing) }) // without the display the result is the same
 	err := group.Wait()
+	if err == nil {
+		shows.settle(settleLimit)
+	}
 	stop()
 	shown.Wait()
 	return err

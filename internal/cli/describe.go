@@ -271,10 +271,7 @@ func (d description) timeline(steps []journal.StepEntry) [][]string {
 }
 
 func (d description) isMine(about []journal.Ref) bool {
-	return slices.ContainsFunc(about, func(ref journal.Ref) bool {
-		return ref.Kind == d.kind.kind.Kind && ref.Key == store.KeyOf(d.object) &&
-			(ref.UID == "" || ref.UID == string(d.object.GetUID()))
-	})
+	return isAbout(about, d.kind.kind, d.object)
 }
 
 func result(step journal.StepEntry) string {

@@ -174,7 +174,11 @@ func (c *getConfig) show(command *cobra.Command, client *api.Client, selections 
 				return err
 			}
 		}
-		if err := c.write(command.OutOrStdout(), chosen.tableKind, objects, len(selections) > 1); err != nil {
+		style := c.style(len(selections) > 1)
+		if c.output != outputName {
+			style.progress = progressOf(command.Context(), client, chosen.kind, objects)
+		}
+		if err := c.write(command.OutOrStdout(), chosen.tableKind, objects, style); err != nil {
 			return err
 		}
 	}
@@ -204,7 +208,7 @@ func (c *getConfig) style(several bool) tableStyle {
 	}
 }
 
-func (c *getConfig) write(out io.Writer, kind tableKind, objects []store.Object, several bool) error {
+func (c *getConfig) write(out io.Writer, kind tableKind, objects []store.Object, style tableStyle) error {
 	if c.output == outputName {
 		for _, object := range objects {
 			if _, err := fmt.Fprintln(out, singular(kind.kind)+"/"+object.GetName()); err != nil {
@@ -213,7 +217,7 @@ func (c *getConfig) write(out io.Writer, kind tableKind, objects []store.Object,
 		}
 		return nil
 	}
-	return newTable(out, kind, c.style(several)).write(objects, time.Now())
+	return newTable(out, kind, style).write(objects, time.Now())
 }
 
 // document writes objects whole: the one that was asked for, or a list.
@@ -272,7 +276,7 @@ func (c *getConfig) follow(ctx context.Context, client *api.Client, chosen selec
 
 func (c *getConfig) one(out io.Writer, kind tableKind, object store.Object) error {
 	if c.output == outputName {
-		return c.write(out, kind, []store.Object{object}, false)
+		return c.write(out, kind, []store.Object{object}, c.style(false))
 	}
 	if c.output == outputYAML {
 		if _, err := io.WriteString(out, "---\n"); err != nil {

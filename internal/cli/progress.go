@@ -28,7 +28,8 @@ type display struct {
 
 	mu      sync.Mutex
 	lines   []*volumeLine
-	drawn   int // lines on the screen that belong to the display
+	drawn   int           // lines on the screen that belong to the display
+	changed chan struct{} // closed and replaced by each step
 	stop    chan struct{}
 	stopped sync.WaitGroup
 }
@@ -46,7 +47,7 @@ type volumeLine struct {
 }
 
 func newDisplay(out io.Writer) *display {
-	p := &display{out: out, stop: make(chan struct{})}
+	p := &display{out: out, stop: make(chan struct{}), changed: make(chan struct{})}
 	file, isFile := out.(*os.File)
 	if !isFile || !term.IsTerminal(int(file.Fd())) {
 		return p
@@ -119,14 +120,33 @@ func (p *display) observe(event volumes.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	line := p.line(event.Volume)
-	if p.columns == nil {
-		if text := line.plain(event); text != "" {
-			_, _ = fmt.Fprintln(p.out, text) // a broken pipe does not stop the work
-		}
-		return
+	if text := line.plain(event); text != "" && p.columns == nil {
+		_, _ = fmt.Fprintln(p.out, text) // a broken pipe does not stop the work
 	}
 	line.apply(event)
 	p.draw()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// settle waits until no shown step runs, and for a limit at most: the end of a step is
+// reported after its effect.
+func (p *display) settle(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		p.mu.Lock()
+		running, changed := p.isRunning(), p.changed
+		p.mu.Unlock()
+		if !running {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return
+		}
+	}
 }
 
 func (p *display) line(volume string) *volumeLine {

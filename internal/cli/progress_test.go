@@ -147,3 +147,16 @@ func TestDisplay_ofALongStepOnATerminalIsABar(t *testing.T) {
 	}
 	p.close()
 }
+
+// The command ends after the end of a step was shown, though the effect was seen before.
+func TestDisplay_settles(t *testing.T) {
+	p := newDisplay(&bytes.Buffer{})
+	p.settle(time.Hour) // nothing runs
+	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate})
+	p.settle(time.Millisecond) // the limit
+	settled := make(chan struct{})
+	go func() { defer close(settled); p.settle(time.Hour) }()
+	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate, Status: volumes.Done})
+	<-settled
+	p.close()
+}

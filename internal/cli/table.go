@@ -52,6 +52,8 @@ type tableStyle struct {
 	labels     bool
 	prefix     bool // the kind before the name, when several kinds are shown
 	noHeaders  bool
+	// progress, if set, adds a column with how far the work for an object is.
+	progress func(store.Object) string
 }
 
 // table writes rows, each column as wide as its widest cell so far.
@@ -96,6 +98,10 @@ func (t *table) columns() []column {
 		if !c.wide || t.style.wide {
 			columns = append(columns, c)
 		}
+	}
+	if t.style.progress != nil {
+		columns = append(columns, column{header: "PROGRESS",
+			cell: func(o store.Object, _ time.Time) string { return t.style.progress(o) }})
 	}
 	if t.style.labels {
 		columns = append(columns, column{header: "LABELS", cell: func(o store.Object, _ time.Time) string {

@@ -95,7 +95,8 @@ type Host struct {
 	set        *reconcile.Set
 	supervisor *supervise.Supervisor
 	// holds is locked while a hold is made, so that it is made once.
-	holds sync.Mutex
+	holds   sync.Mutex
+	running running
 	// steps and objects are nil without a Registerer.
 	steps   *step.Recorder
 	objects *objectMetrics

@@ -44,6 +44,8 @@ func (s *Server) routes() {
 	own("GET "+ownPrefix+"journal", s.journal)
 	own("GET "+ownPrefix+"drivers", s.drivers)
 	own("GET "+ownPrefix+"state", s.state)
+	own("GET "+ownPrefix+"activity", s.activity)
+	own("GET "+ownPrefix+"progress", s.progress)
 	own("GET "+ownPrefix+"stats", about(s, "claim", "default/data", s.options.Host.Stats))
 	own("GET "+ownPrefix+"mounts", about(s, "pod", "default/web", s.options.Host.Mounts))
 	own("POST "+ownPrefix+"holds", s.hold)

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 func TestMain(m *testing.M) {
@@ -189,6 +190,18 @@ func (h *fakeHost) Mounts(context.Context, string) ([]Mount, error) {
 
 func (h *fakeHost) Stats(context.Context, string) (VolumeStats, error) {
 	return VolumeStats{Bytes: &Usage{Total: 10, Used: 4, Available: 6}}, h.err
+}
+
+func (h *fakeHost) Progress() []journal.StepEntry {
+	return []journal.StepEntry{{Volume: "claim ns/data", Step: "create", Progress: &progress.State{Doing: "copying", Done: 1, Total: 2}}}
+}
+
+func (h *fakeHost) Activity(context.Context) (Activity, error) {
+	available := int64(5)
+	return Activity{
+		Volumes: []VolumeActivity{{Volume: "pvc-1", Claim: "ns/data", Device: "loop1", Counters: &Counters{Reads: 7}}},
+		Drivers: []DriverActivity{{Name: "d.example", Available: &available}},
+	}, h.err
 }
 
 func (h *fakeHost) Drivers() []Driver { return []Driver{{Name: "x.example"}} }

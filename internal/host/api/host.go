@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -31,6 +32,10 @@ type Host interface {
 	Stats(ctx context.Context, claimKey string) (VolumeStats, error)
 	// Mounts says of each mounted volume of a pod whether it answers.
 	Mounts(ctx context.Context, podKey string) ([]Mount, error)
+	// Progress has the steps of which the driver says how far they are.
+	Progress() []journal.StepEntry
+	// Activity has the counters of the mounted volumes.
+	Activity(ctx context.Context) (Activity, error)
 	Drivers() []Driver
 	// State returns the progress of the work for an object, one for each controller
 	// that has any.

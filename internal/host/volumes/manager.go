@@ -88,6 +88,7 @@ type shared struct {
 	// listings are the questions what drivers are doing, by name.
 	listings concurrency.Calls[[]progress.Operation]
 	askEvery time.Duration
+	figures  figures
 }
 
 // New makes a Manager.

@@ -1,0 +1,80 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func answering(key string, value int64, asked *atomic.Int64) question[int64] {
+	return question[int64]{key: key, driver: "d", ask: func(context.Context) (*int64, error) {
+		asked.Add(1)
+		return &value, nil
+	}}
+}
+
+func TestFigures_areAskedForOnceInAWhile(t *testing.T) {
+	var set figureSet[int64]
+	var asked atomic.Int64
+	questions := []question[int64]{answering("a", 1, &asked), answering("b", 2, &asked)}
+	for range 3 {
+		known := set.current(t.Context(), questions)
+		if len(known) != 2 || *known["a"] != 1 || *known["b"] != 2 {
+			t.Fatalf("known are %v", known)
+		}
+	}
+	if asked.Load() != 2 {
+		t.Errorf("the drivers were asked %d times, want once for each", asked.Load())
+	}
+	set.mu.Lock()
+	set.known["a"].at = time.Now().Add(-figuresAge) // it is old
+	set.mu.Unlock()
+	set.current(t.Context(), questions) // does not wait for what is known, if old
+	for asked.Load() != 3 {
+		set.current(t.Context(), questions)
+	}
+	if known := set.current(t.Context(), questions[:1]); len(known) != 1 {
+		t.Errorf("what nobody asks for any more is kept: %v", known)
+	}
+}
+
+func TestFigures_ofADriverThatDoesNotSayAreUnknown(t *testing.T) {
+	var set figureSet[int64]
+	value := int64(3)
+	known := set.current(t.Context(), []question[int64]{
+		{key: "fails", driver: "d", ask: func(context.Context) (*int64, error) { return &value, errors.New("no") }},
+		{key: "silent", driver: "d", ask: func(context.Context) (*int64, error) { return nil, nil }},
+	})
+	if len(known) != 2 || known["fails"] != nil || known["silent"] != nil {
+		t.Errorf("known are %v", known)
+	}
+}
+
+// A driver that hangs costs its first caller a moment, and later ones nothing. However
+// many callers there are, it is not asked again.
+func TestFigures_doNotWaitForADriverThatHangs(t *testing.T) {
+	var set figureSet[int64]
+	var asked, hung atomic.Int64
+	release, ended := make(chan struct{}), make(chan struct{})
+	hanging := question[int64]{key: "hung", driver: "hung", ask: func(context.Context) (*int64, error) {
+		hung.Add(1)
+		<-release
+		close(ended)
+		return nil, nil
+	}}
+	questions := []question[int64]{hanging, answering("a", 1, &asked)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // the first caller does not want to wait at all
+	set.current(ctx, questions)
+	var known map[string]*int64
+	for known["a"] == nil {
+		known = set.current(t.Context(), questions)
+	}
+	if hung.Load() > 1 || known["hung"] != nil {
+		t.Errorf("the hanging driver was asked %d times", hung.Load())
+	}
+	close(release)
+	<-ended
+}
