@@ -34,6 +34,7 @@ func (d *driverProcess) watch(driver string) error {
 	}
 	pools := usage.NewPools(reporter, driver)
 	d.watching = append(d.watching, pools)
+	d.config.pools.add(driver, pools)
 	if err := d.registry.Register(pools); err != nil {
 		return fmt.Errorf("metrics of the pools: %w", err)
 	}

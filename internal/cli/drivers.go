@@ -62,6 +62,7 @@ type driverConfig struct {
 	removeTaint          bool // the startup taint, from this node
 	logger               *slog.Logger
 	registry             *prometheus.Registry // of the metrics; a new one when nil
+	pools                *knownPools          // gets those of this driver, if set
 	points               *failpoint.Set
 	rest                 func() // releases memory of the process, if set
 }

@@ -44,10 +44,11 @@ type hostConfig struct {
 	metricsAddress      string
 	metricsTLS          telemetry.TLS
 	status              statusPage
+	pools               *knownPools
 }
 
 func newHostCommand(version string) *cobra.Command {
-	c := hostConfig{version: version}
+	c := hostConfig{version: version, pools: new(knownPools)}
 	command := &cobra.Command{
 		Use:   "host",
 		Short: "Serve volumes and pods on this machine, as a daemon",
@@ -100,14 +101,14 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 
 // serve serves the host until the context ends.
 func (c hostConfig) serve(ctx context.Context, opened *host.Host, logger *slog.Logger, groups [2]*uint32, page *hostPage) error {
-	pages, err := c.pages(api.Dial(opened.Socket()), logger)
+	pages, err := c.statusPages(api.Dial(opened.Socket()), logger)
 	if err != nil {
 		return err
 	}
 	defer pages.close()
 	return opened.Serve(ctx, host.DaemonOptions{
 		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin,
-		Status: pages.socket, Servers: pages.servers,
+		Status: pages.socket, Servers: pages.servers, Pools: c.pools.list,
 		Ready: func() {
 			page.ready.Store(true)
 			logger.Info("the host is ready", "root", c.root, "socket", opened.Socket())
@@ -125,7 +126,7 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger, registry *pro
 		return nil, &UsageError{Err: err}
 	}
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points,
-		registry: registry}
+		registry: registry, pools: c.pools}
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey, Registerer: registry,
 		Rest: func() { releaseMemory(logger) },

@@ -175,7 +175,7 @@ type hostPages struct {
 	servers []func(context.Context) error
 }
 
-func (c *hostConfig) pages(client *api.Client, logger *slog.Logger) (*hostPages, error) {
+func (c *hostConfig) statusPages(client *api.Client, logger *slog.Logger) (*hostPages, error) {
 	source, err := hostSource(client)
 	if err != nil {
 		return nil, err

@@ -24,6 +24,8 @@ type DaemonOptions struct {
 	Group, ReadGroup *uint32
 	// Status, if given, is the status page, which the API's socket serves too.
 	Status http.Handler
+	// Pools, if given, returns the state of the pools of built-in drivers.
+	Pools func() []api.Pool
 	// Servers run next to the controllers until the context ends; an error ends the host.
 	Servers []func(context.Context) error
 	// VolumePlugin, if given, is the path of a socket for Docker and Podman.
@@ -74,6 +76,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	}
 	served, err := h.listen(ctx, h.Socket(), api.Options{
 		Version: options.Version, Group: options.Group, ReadGroup: options.ReadGroup, Status: options.Status,
+		Pools: options.Pools,
 	})
 	if err != nil {
 		return errors.Join(err, plugin.close())

@@ -121,6 +121,10 @@ func (h *Host) followDrivers(ctx context.Context, into *Mirror) {
 		switch {
 		case err == nil:
 			into.setDrivers(driversOfHost(drivers))
+			// A host of an earlier version has no such call.
+			if pools, err := h.client.Pools(ctx); err == nil {
+				into.setPools(poolsOfHost(pools))
+			}
 			if !into.ready([]string{kindRegistered}) {
 				into.replace(kindRegistered, nil)
 			}

@@ -16,7 +16,7 @@ const (
 	// mostReasons is how many objects' reasons the overview has; each needs a walk through
 	// the objects.
 	mostReasons = 20
-	// mostSteps of the overview are the steps in flight that it names.
+	// mostInFlight is how many steps in flight it names.
 	mostInFlight = 20
 	// reasonLimit bounds the search for a reason: a filesystem may not answer.
 	reasonLimit = 2 * time.Second
@@ -168,26 +168,7 @@ func (v View) Drivers() []Driver {
 	return v.clusterDrivers()
 }
 
-// Pool is where a driver has its volumes. Sizes are in bytes.
-type Pool struct {
-	Driver, Name string
-	// Size is 0 if the driver does not report it.
-	Size, Available int64
-	// Promised is the sum of the sizes of the volumes.
-	Promised int64
-	Volumes  int
-}
-
-// Used is the part of the pool that is not available, from 0 to 1. It is 0 if the size
-// is not known.
-func (p Pool) Used() float64 {
-	if p.Size <= 0 {
-		return 0
-	}
-	return max(0, min(1, float64(p.Size-p.Available)/float64(p.Size)))
-}
-
-// Object is everything about one object.
+// ObjectPage is everything about one object.
 type ObjectPage struct {
 	Ref    Ref
 	Exists bool

@@ -42,7 +42,7 @@ func filled(t *testing.T) *machine {
 // views are the pages of every kind, with words that each of them has.
 func views() map[string][]string {
 	return map[string][]string{
-		"":                        {"What waits", "mistake", "tpye", "needs a person", "later", "Drivers", "local.holdfast.dev"},
+		"":                        {"What waits", "mistake", "tpye", "needs a person", "later", "Pools", "promised to volumes", "Drivers", "local.holdfast.dev"},
 		"volumes":                 {"Claims", "data", "64Mi", "web", "mistake", "Pending"},
 		"pods":                    {"web", "Running", "1/1"},
 		"snapshots":               {"monday", "Ready"},

@@ -6,6 +6,7 @@ package usage
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -80,13 +81,40 @@ func (p *Pools) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (p *Pools) Collect(to chan<- prometheus.Metric) {
+	for _, state := range p.States() {
+		p.collect(to, state)
+	}
+}
+
+// State is the state of a pool, with a forecast.
+type State struct {
+	backend.Pool
+	// FullSeconds is when the pool is full if it grows as in the last 24 hours, +Inf if it
+	// does not grow. Forecast is false before enough is known.
+	FullSeconds float64
+	Forecast    bool
+}
+
+// UsedBy returns the used bytes by what uses them.
+func (s State) UsedBy() map[string]int64 {
+	return map[string]int64{
+		"volumes": s.Used.Volumes, "snapshots": s.Used.Snapshots, "partial": s.Used.Partial,
+		"trash": s.Used.Trash, "other": s.Used.Other,
+	}
+}
+
+// States returns what the backend said last; it waits for new figures for a second.
+func (p *Pools) States() (states []State) {
 	answer := p.question.Get(patience)
 	for _, pool := range answer.Value {
 		if answer.Waiting > p.silence {
-			pool.Conditions = append(pool.Conditions, backend.HealthProblem{Reason: ConditionUnresponsive})
+			pool.Conditions = append(slices.Clone(pool.Conditions), backend.HealthProblem{Reason: ConditionUnresponsive})
 		}
-		p.collect(to, pool, p.samples(pool, answer.At))
+		state := State{Pool: pool}
+		state.FullSeconds, state.Forecast = secondsToFull(p.samples(pool, answer.At), pool.Available)
+		states = append(states, state)
 	}
+	return states
 }
 
 // samples notes an answer and returns the use of the pool in the last day.
@@ -104,7 +132,7 @@ func (p *Pools) samples(pool backend.Pool, at time.Time) []sample {
 	return append([]sample(nil), known.samples...)
 }
 
-func (p *Pools) collect(to chan<- prometheus.Metric, pool backend.Pool, samples []sample) {
+func (p *Pools) collect(to chan<- prometheus.Metric, pool State) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{pool.Name}, labels...)...)
 	}
@@ -120,10 +148,7 @@ func (p *Pools) collect(to chan<- prometheus.Metric, pool backend.Pool, samples 
 	}
 	gauge(p.size, float64(pool.Size))
 	gauge(p.available, float64(pool.Available))
-	for kind, bytes := range map[string]int64{
-		"volumes": pool.Used.Volumes, "snapshots": pool.Used.Snapshots, "partial": pool.Used.Partial,
-		"trash": pool.Used.Trash, "other": pool.Used.Other,
-	} {
+	for kind, bytes := range pool.UsedBy() {
 		gauge(p.used, float64(bytes), kind)
 	}
 	gauge(p.promised, float64(pool.Promised))
@@ -132,7 +157,7 @@ func (p *Pools) collect(to chan<- prometheus.Metric, pool backend.Pool, samples 
 		gauge(p.inodes, float64(pool.Inodes))
 		gauge(p.inodesFree, float64(pool.InodesFree))
 	}
-	if seconds, ok := secondsToFull(samples, pool.Available); ok {
-		gauge(p.full, seconds)
+	if pool.Forecast {
+		gauge(p.full, pool.FullSeconds)
 	}
 }

@@ -43,6 +43,7 @@ func (s *Server) routes() {
 	own("POST "+ownPrefix+"apply", s.apply)
 	own("GET "+ownPrefix+"journal", s.journal)
 	own("GET "+ownPrefix+"drivers", s.drivers)
+	own("GET "+ownPrefix+"pools", s.pools)
 	own("GET "+ownPrefix+"state", s.state)
 	own("GET "+ownPrefix+"activity", s.activity)
 	own("GET "+ownPrefix+"progress", s.progress)

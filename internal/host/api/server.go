@@ -52,6 +52,8 @@ type Options struct {
 	// Members of Group may do everything, members of ReadGroup may read. Without
 	// groups, only the owner can use the socket.
 	Group, ReadGroup *uint32
+	// Pools, if given, returns the state of the pools of the host's own driver.
+	Pools func() []Pool
 	// Status, if given, is the status page, at statusPath.
 	Status http.Handler
 }

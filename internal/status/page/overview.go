@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	human "k8s.io/apimachinery/pkg/util/duration"
 	g "maragu.dev/gomponents"
 	. "maragu.dev/gomponents/html" //nolint:revive,staticcheck // as in shell.go
 
@@ -156,23 +157,20 @@ func poolsNode(pools []status.Pool) g.Node {
 
 // poolNode shows the fill of a pool as text and as a bar.
 func poolNode(pool status.Pool) g.Node {
-	text := progress.Size(pool.Available) + " available"
-	if pool.Size > 0 {
-		text = fmt.Sprintf("%s of %s used, %s", progress.Size(pool.Size-pool.Available), progress.Size(pool.Size), text)
+	name := P(Strong(g.Text(pool.Driver)), g.Text(" "), Span(Class("path"), g.Text(pool.Name)))
+	problems := g.If(pool.Problems != "", P(badge(status.Bad, "problem"), g.Text(" "+sentence(pool.Problems))))
+	if pool.Size == 0 {
+		return Li(name, problems, P(Class("detail"), g.Text("The pool cannot be read.")))
 	}
-	text += fmt.Sprintf(", %s promised to %s", progress.Size(pool.Promised), verb(pool.Volumes, "volume", "volumes"))
-	level := status.Good
-	switch used := pool.Used(); {
-	case used >= 0.95:
-		level = status.Bad
-	case used >= 0.85:
-		level = status.Busy
+	text := fmt.Sprintf("%s of %s used, %s available, %s promised to volumes", progress.Size(pool.Size-pool.Available),
+		progress.Size(pool.Size), progress.Size(pool.Available), progress.Size(pool.Promised))
+	if pool.Full > 0 {
+		text += fmt.Sprintf("; full in %s if it grows as in the last 24 hours", human.HumanDuration(pool.Full))
 	}
-	return Li(
-		P(Strong(g.Text(pool.Driver)), g.Text(" "), Span(Class("path"), g.Text(pool.Name))),
-		g.If(pool.Size > 0, SVG(Class("fill "+string(level)), Role("img"), Aria("label", fmt.Sprintf("%.0f %% used", 100*pool.Used())),
-			rect("track", 0, 100), rect("used", 0, 100*pool.Used()))),
-		P(Class("detail"), g.Text(text)),
+	return Li(name, problems,
+		SVG(Class("fill "+string(pool.Level())), Role("img"), Aria("label", fmt.Sprintf("%.0f %% used", 100*pool.Used())),
+			rect("track", 0, 100), rect("used", 0, 100*pool.Used())),
+		P(Class("detail"), g.Text(text)), g.If(pool.Use != "", P(Class("detail"), g.Text("Used by "+pool.Use))),
 	)
 }
 
