@@ -8,9 +8,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
-	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
 // ExpandRequest asks this machine to follow a volume that has grown.
@@ -124,9 +122,7 @@ func growAt(ctx context.Context, node *mount.Node, fsType string, size int64) er
 	if err != nil {
 		return err
 	}
-	_, end := step.Begin(ctx, "grow")
-	err = fs.Grow(dir, fsType, size)
-	end(err)
+	err = growMounted(ctx, dir, fsType, size)
 	return errors.Join(err, dir.Close())
 }
 

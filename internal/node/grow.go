@@ -3,11 +3,13 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
@@ -25,13 +27,22 @@ func (e *Engine) fill(ctx context.Context, tree *mount.Tree, content blockdev.Co
 	if err != nil {
 		return err
 	}
-	_, end := step.Begin(ctx, "grow")
-	err = fs.Grow(dir, content.Type, p.device.Size)
-	end(err)
+	err = growMounted(ctx, dir, content.Type, p.device.Size)
 	if err := errors.Join(err, dir.Close()); err != nil {
 		return err
 	}
 	return e.points.Hit(p.point + "/grown")
+}
+
+// growMounted grows the filesystem that a directory is on. The kernel does not say how far
+// it is.
+func growMounted(ctx context.Context, dir *os.File, fsType string, size int64) error {
+	task := progress.Begin(ctx, "growing "+fsType, 0)
+	defer task.End()
+	_, end := step.Begin(ctx, "grow")
+	err := fs.Grow(dir, fsType, size)
+	end(err)
+	return err
 }
 
 // fillOffline does the same before the mount if the kernel does not let this

@@ -107,6 +107,8 @@ type Call struct {
 	Attempts          int
 	Running           bool
 	Since, Next       time.Time
+	// Progress is how far a running step is, "" if the driver does not say that.
+	Progress string
 }
 
 // get reads one object. It returns nil if there is none or it may not be read.

@@ -334,6 +334,10 @@ func (w *walk) calls(kind, namespace, name string) {
 		if c.Running && c.Error == "" {
 			f.What = fmt.Sprintf("the step %q for %s %s has not ended yet", c.Step, kind, name)
 			f.Do = "Wait; if it does not end, read the driver's log."
+			if c.Progress != "" {
+				f.What = fmt.Sprintf("the step %q for %s %s is under way: %s", c.Step, kind, name, c.Progress)
+				f.Do = "Wait."
+			}
 			w.add(waiting, f)
 			continue
 		}

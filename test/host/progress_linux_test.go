@@ -82,6 +82,8 @@ func TestProgress_ofACopyIsShown(t *testing.T) {
 	screen.from(0, "create…", "░] ", "copying", " MiB/s", " left")
 	m.saysAll("get", m.succeeds("get", "pvc"), "copying")
 	m.saysAll("describe", m.succeeds("describe", "pvc", "copy"), "runs, copying", "of 25")
+	said, _ := m.ask("why", "pvc/copy") // its exit code says that the claim waits
+	m.saysAll("why", said, "is under way: copying")
 	if code := screen.wait(); code != 0 {
 		t.Errorf("apply ends with %d", code)
 	}

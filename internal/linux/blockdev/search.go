@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/sample"
 )
 
@@ -30,9 +31,12 @@ func (p *probe) searchWritten(written Written) (content Content, known bool, err
 	if written == nil {
 		return content, false, nil
 	}
+	task := progress.Begin(p.ctx, "reading", p.size)
+	defer task.End()
 	err = written(func(offset, length int64) error {
 		end := min(offset+length, p.size)
 		for at := max(offset, 0); at < end; at += searchChunk {
+			task.Set(at)
 			data, err := p.read(at, min(searchChunk, end-at))
 			if err != nil {
 				return err
@@ -66,11 +70,15 @@ func (p *probe) searchSample() (Content, error) {
 	var found []finding
 	group, ctx := errgroup.WithContext(p.ctx)
 	group.SetLimit(searchReaders)
-	for _, offset := range sample.Offsets(p.size) {
+	offsets := sample.Offsets(p.size)
+	task := progress.Begin(p.ctx, "reading", int64(len(offsets))*sample.Page)
+	defer task.End()
+	for _, offset := range offsets {
 		if ctx.Err() != nil {
 			break
 		}
 		group.Go(func() error {
+			defer task.Add(sample.Page)
 			data, err := p.read(offset, sample.Page)
 			if err != nil || firstNonzero(data) < 0 {
 				return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/command"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // Supported lists the filesystems of this package.
@@ -23,6 +24,8 @@ func Make(ctx context.Context, runner command.Runner, fsType string, device back
 	if err != nil {
 		return err
 	}
+	task := progress.Begin(ctx, "formatting "+fsType, 0)
+	defer task.End()
 	result, err := runner.Run(ctx, c)
 	if err != nil {
 		return wrapRun(fmt.Sprintf("make %s on %s", fsType, device.Path), err)
@@ -47,6 +50,8 @@ func Check(ctx context.Context, runner command.Runner, fsType, device string) er
 	default: // btrfs check --repair may do harm; btrfs-check(8) warns of it
 		return unrepaired(fsType, device, "it recorded an error")
 	}
+	task := progress.Begin(ctx, "checking "+fsType, 0)
+	defer task.End()
 	result, err := runner.Run(ctx, c)
 	if err != nil {
 		return wrapRun(fmt.Sprintf("check %s on %s", fsType, device), err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/command"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // Growth of an ext4 that is not mounted, for a process that CanGrowMounted
@@ -40,6 +41,8 @@ func runOffline(
 	if !isExt(fsType) {
 		return fmt.Errorf("grow %s on %s: %w while it is not mounted", fsType, device, backend.ErrUnsupported)
 	}
+	task := progress.Begin(ctx, "growing "+fsType+" with "+c.Name, 0)
+	defer task.End()
 	result, err := runner.Run(ctx, c)
 	if err != nil {
 		return wrapRun(fmt.Sprintf("grow %s on %s", fsType, device), err)

@@ -95,8 +95,13 @@ func Unfinished(steps []journal.StepEntry) (calls []why.Call) {
 		if since.IsZero() {
 			since = step.Started
 		}
+		far := ""
+		if step.Progress != nil {
+			far = step.Progress.String()
+		}
 		calls = append(calls, why.Call{
-			Step: step.Step, Code: step.Code, Error: step.Error, Driver: step.Driver, Attempts: max(step.Attempts, step.Count),
+			Progress: far,
+			Step:     step.Step, Code: step.Code, Error: step.Error, Driver: step.Driver, Attempts: max(step.Attempts, step.Count),
 			Running: step.Status == journal.Started, Since: since,
 		})
 	}

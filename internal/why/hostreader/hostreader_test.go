@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/why"
 )
 
@@ -21,6 +22,13 @@ func TestUnfinished_returnsTheLastStepOfEachVolume(t *testing.T) {
 		step("c", "create", journal.Started, 0),
 	})
 	if len(calls) != 2 || calls[0].Step != "mount" || calls[0].Attempts != 4 || calls[0].Running || !calls[1].Running || !calls[0].Since.Equal(at) {
+		t.Errorf("got %+v", calls)
+	}
+}
+
+func TestUnfinished_saysHowFarAStepIs(t *testing.T) {
+	copying := journal.StepEntry{Volume: "a", Step: "create", Status: journal.Started, Progress: &progress.State{Doing: "copying", Done: 1, Total: 4, Unit: progress.Bytes}}
+	if calls := Unfinished([]journal.StepEntry{copying}); len(calls) != 1 || !calls[0].Running || calls[0].Progress != "copying 1 of 4 B" {
 		t.Errorf("got %+v", calls)
 	}
 }
