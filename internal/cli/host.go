@@ -129,9 +129,8 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger, registry *pro
 		registry: registry, pools: c.pools}
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey, Registerer: registry,
-		Rest: func() { releaseMemory(logger) },
-		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor,
-			Remains: c.local.remains}},
+		Rest:     func() { releaseMemory(logger) },
+		Builtins: []host.Builtin{d.builtin()},
 	}
 	if c.local.pool != "" {
 		options.Private = []string{c.local.pool}

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host"
@@ -39,9 +37,6 @@ If a host serves the root ('holdfast host'), it makes and mounts the volumes, an
 
 Drivers are found by their registration sockets in ROOT/plugins_registry, as a
 kubelet finds them. The driver local.holdfast.dev is part of this program.`
-
-// localDriverName is the plugin name of the backend local.
-const localDriverName = "local.holdfast.dev"
 
 // runConfig are the flags of the command.
 type runConfig struct {
@@ -174,8 +169,7 @@ func (c runConfig) open(ctx context.Context, progress *display) (*host.Host, err
 	limit := sync.OnceFunc(limitHeap)
 	options := host.Options{
 		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
-		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor,
-			Remains: d.local.remains}},
+		Builtins: []host.Builtin{d.builtin()},
 		Rest: func() {
 			limit()
 			releaseMemory(logger)
@@ -204,21 +198,6 @@ func (c driverConfig) serveFor(ctx context.Context, sockets host.Sockets) error 
 		return err
 	}
 	return process.Run(ctx)
-}
-
-// localDriverObject is the CSIDriver of the local driver in a cluster.
-func localDriverObject() *storagev1.CSIDriver {
-	attach, podInfo := false, true
-	policy := storagev1.FileFSGroupPolicy
-	return &storagev1.CSIDriver{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"},
-		ObjectMeta: metav1.ObjectMeta{Name: localDriverName},
-		Spec: storagev1.CSIDriverSpec{
-			AttachRequired: &attach, PodInfoOnMount: &podInfo, FSGroupPolicy: &policy,
-			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent,
-				storagev1.VolumeLifecycleEphemeral},
-		},
-	}
 }
 
 // execute runs the pods of the files, or deletes the claims, as a client of a host.

@@ -42,7 +42,7 @@ func (m *merger) merge() (changed bool, err error) {
 		return false, refuse(api.ErrInvalid, errors.Join(problems...))
 	}
 	owned := ownedBy(m.stored.GetManagedFields())
-	fields := ownedOf(m.given.Kind, m.merged)
+	fields := keepOffered(m.stored, m.given.Object, ownedOf(m.given.Kind, m.merged))
 	m.merged.SetLabels(mergeKeys(m.stored.GetLabels(), m.merged.GetLabels(), owned.Metadata.Labels))
 	m.merged.SetAnnotations(mergeKeys(m.stored.GetAnnotations(), m.merged.GetAnnotations(), owned.Metadata.Annotations))
 	keepStatus(m.merged, m.stored)

@@ -124,11 +124,17 @@ func (s *state) chooseClass(pvc *corev1.PersistentVolumeClaim) *finding {
 	}
 }
 
+// defaultClasses are the default classes: those of the user before the one that the
+// host offers.
 func (s *state) defaultClasses() (names []string) {
-	for name, class := range s.allClasses() {
+	var defaults []*storagev1.StorageClass
+	for _, class := range s.allClasses() {
 		if manifest.IsDefault(class) {
-			names = append(names, name)
+			defaults = append(defaults, class)
 		}
+	}
+	for _, class := range claim.PreferGiven(defaults) {
+		names = append(names, class.Name)
 	}
 	slices.Sort(names)
 	return names

@@ -13,18 +13,16 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
-	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 	"github.com/holdfast-csi/holdfast/internal/host/pods"
@@ -41,6 +39,10 @@ type Builtin struct {
 	// Object is the CSIDriver that a cluster has for it; one that the user applies
 	// replaces it.
 	Object *storagev1.CSIDriver
+	// Class and SnapshotClass, if set, are the driver's classes that a new store begins
+	// with, as the default ones.
+	Class         *storagev1.StorageClass
+	SnapshotClass *snapshotv1.VolumeSnapshotClass
 	// Serve serves the driver's sockets until the context ends. It returns nil
 	// then, after the calls in flight.
 	Serve func(ctx context.Context, sockets Sockets) error
@@ -261,26 +263,4 @@ func (h *Host) startBuiltin(ctx context.Context, builtin Builtin) error {
 		return err
 	}
 	return nil
-}
-
-// offer stores the built-in driver's CSIDriver object if the user gave none, as
-// if it was applied. One that an older program stored without being made so is
-// completed.
-func (h *Host) offer(builtin Builtin) error {
-	if builtin.Object == nil {
-		return nil
-	}
-	return h.store.Update(func(tx *store.Tx) error {
-		known, err := tx.Drivers().Get(builtin.Name)
-		if err != nil || known != nil && known.UID != "" {
-			return err
-		}
-		if known == nil {
-			known = builtin.Object.DeepCopy()
-		}
-		kind, _ := store.KindOf("csidrivers")
-		manifest.SetDefaults(known)
-		initialise(kind, known, metav1.NewTime(time.Now().Truncate(time.Second)))
-		return tx.Drivers().Put(builtin.Name, known)
-	})
 }

@@ -281,5 +281,8 @@ func IsDefault(class *storagev1.StorageClass) bool {
 	return class.Annotations[DefaultClassAnnotation] == "true"
 }
 
-// DefaultClassAnnotation marks the default StorageClass.
-const DefaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
+// Annotations that are "true" on a default class.
+const (
+	DefaultClassAnnotation         = "storageclass.kubernetes.io/is-default-class"
+	DefaultSnapshotClassAnnotation = "snapshot.storage.kubernetes.io/is-default-class"
+)

@@ -88,8 +88,10 @@ func (s *Store) try(all []*change) ([]Change, error) {
 	if !dirty {
 		return nil, nil // nothing to write: no fsync
 	}
-	if err := current.sums.write(tx); err != nil {
-		return nil, err
+	if current.sums != nil { // a table was written, not only what was offered
+		if err := current.sums.write(tx); err != nil {
+			return nil, err
+		}
 	}
 	return current.changes, tx.Commit()
 }
@@ -127,6 +129,10 @@ func (t *Tx) rollback() error {
 	var failed []error
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		w := t.undo[i]
+		if w.bucket == metaBucket {
+			failed = append(failed, t.forgetOffered(w.key))
+			continue
+		}
 		_, err := t.store(w.bucket, w.key, w.before)
 		failed = append(failed, err)
 	}

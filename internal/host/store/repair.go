@@ -135,7 +135,8 @@ func (r *rescue) copyInto(salvaged *pages.Salvaged, path string) error {
 		if err := meta.SetSequence(lastVersion(salvaged)); err != nil {
 			return err
 		}
-		return errors.Join(writeSchema(tx), addUp(tx).write(tx))
+		offered := (&Tx{tx: tx}).keepOffered(salvaged)
+		return errors.Join(offered, writeSchema(tx), addUp(tx).write(tx))
 	})
 	return errors.Join(err, to.Close())
 }

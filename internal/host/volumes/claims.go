@@ -186,14 +186,17 @@ func (m *Manager) bindNamed(pvc *corev1.PersistentVolumeClaim) error {
 }
 
 // fillClass sets the class of a claim without one to the default class, even if that
-// is created later (KEP 3333). Of several default classes, it takes the newest.
+// is created later (KEP 3333). Of several default classes, it takes the newest that a
+// user made so.
 func (m *Manager) fillClass(pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	var newest *storagev1.StorageClass
 	err := m.view(func(tx *store.Tx) error {
 		classes, err := tx.Classes().All()
-		for _, class := range classes {
-			isDefault := class.Annotations[defaultClassAnnotation] == "true"
-			if isDefault && (newest == nil || newest.CreationTimestamp.Before(&class.CreationTimestamp)) {
+		defaults := slices.DeleteFunc(classes, func(class *storagev1.StorageClass) bool {
+			return class.Annotations[defaultClassAnnotation] != "true"
+		})
+		for _, class := range claim.PreferGiven(defaults) {
+			if newest == nil || newest.CreationTimestamp.Before(&class.CreationTimestamp) {
 				newest = class
 			}
 		}

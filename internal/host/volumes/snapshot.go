@@ -222,6 +222,7 @@ func (m *Manager) snapshotClass(
 				defaults = append(defaults, candidate)
 			}
 		}
+		defaults = claim.PreferGiven(defaults)
 		return err
 	})
 	on := dependencies(dependency("volumesnapshotclasses", "*"))
