@@ -111,14 +111,19 @@ func (c *topConfig) terminal(command *cobra.Command) (in, out *os.File, live boo
 	return in, out, live
 }
 
-func (c *topConfig) sample(ctx context.Context, client *api.Client) (api.Activity, error) {
+func (c *topConfig) sample(ctx context.Context, client *api.Client) (top.Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, topLimit)
 	defer cancel()
-	return client.Activity(ctx)
+	activity, err := client.Activity(ctx)
+	if err != nil {
+		return top.Sample{}, err
+	}
+	pools, err := client.Pools(ctx)
+	return top.Sample{Activity: activity, Pools: pools}, err
 }
 
 // print prints a report once an interval.
-func (c *topConfig) print(ctx context.Context, out io.Writer, client *api.Client, before api.Activity) error {
+func (c *topConfig) print(ctx context.Context, out io.Writer, client *api.Client, before top.Sample) error {
 	for {
 		if err := concurrency.Sleep(ctx, c.interval); err != nil {
 			return err
@@ -149,6 +154,10 @@ func (c *topConfig) printOne(out io.Writer, report top.Report) error {
 		end = ""
 	}
 	tables := topTables{report: report, volumes: selected}
-	_, err := io.WriteString(out, tables.heading()+"\n\n"+alignedText(tables.drivers())+"\n"+alignedText(tables.rows())+end)
+	text := tables.heading() + "\n\n" + alignedText(tables.drivers()) + "\n"
+	if len(report.Pools) > 0 {
+		text += alignedText(tables.pools()) + "\n"
+	}
+	_, err := io.WriteString(out, text+alignedText(tables.rows())+end)
 	return err
 }

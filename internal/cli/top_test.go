@@ -17,9 +17,10 @@ import (
 
 // activityAt is a sample of two volumes: one reads 2 MiB in 4 requests a second, the other
 // is idle and has no block device.
-func activityAt(second int) api.Activity {
+func activityAt(second int) top.Sample {
 	available, count := int64(3<<30), uint64(second) //nolint:gosec // small
-	return api.Activity{
+	days := int64(3 * 24 * 3600)
+	activity := api.Activity{
 		At: time.Date(2026, 1, 2, 3, 4, second, 0, time.Local),
 		Volumes: []api.VolumeActivity{
 			{Volume: "pvc-1", Driver: "local.example", Handle: "1", Claim: "default/data", Pods: []string{"default/web"}, Device: "loop1",
@@ -32,6 +33,10 @@ func activityAt(second int) api.Activity {
 			{Name: "nfs.example", State: "Away"},
 		},
 	}
+	return top.Sample{Activity: activity, Pools: []api.Pool{
+		{Driver: "local.example", Name: "/pool\x1b", Size: 8 << 30, Available: 3 << 30, Promised: 10 << 30, FullSeconds: &days},
+		{Driver: "local.example", Name: "/lost"},
+	}}
 }
 
 func TestTop_printsTables(t *testing.T) {
@@ -45,6 +50,10 @@ func TestTop_printsTables(t *testing.T) {
 DRIVER          STATE        VOLUMES   MOUNTED   READ/S    WRITE/S   REQUESTS/S   LATENCY   PROMISED   AVAILABLE
 local.example   Registered   7         1         2.0 MiB   0 B       4.0          2.0 ms    10.0 GiB   3.0 GiB
 nfs.example     Away         0         1         0 B       0 B       0            -         0 B        -
+
+POOL     SIZE      USED   AVAILABLE   PROMISED   FULL IN
+/pool�   8.0 GiB   62 %   3.0 GiB     10.0 GiB   3d
+/lost    -         -      -           -          -
 
 NAMESPACE   NAME        DEVICE   READ/S    WRITE/S   READS/S   WRITES/S   READ LATENCY   WRITE LATENCY   BUSY   USED   SIZE
 default     data        loop1    2.0 MiB   0 B       4.0       0          2.0 ms         -               25 %   50 %   1.0 GiB
@@ -87,7 +96,7 @@ func pressed(t *testing.T, view topView, keys ...string) topView {
 
 func liveView(t *testing.T) topView {
 	t.Helper()
-	view := newTopView(topConfig{key: top.SortIO, interval: time.Second}, activityAt(1), func() (api.Activity, error) { return activityAt(3), nil })
+	view := newTopView(topConfig{key: top.SortIO, interval: time.Second}, activityAt(1), func() (top.Sample, error) { return activityAt(3), nil })
 	next, _ := view.Update(tea.WindowSizeMsg{Width: 140, Height: 20})
 	view, _ = next.(topView)
 	_, ask := view.Update(due{})

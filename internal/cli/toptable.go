@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	human "k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/top"
 )
@@ -51,6 +53,26 @@ func (t topTables) drivers() [][]string {
 			printable(driver.Name), driver.State, fmt.Sprint(driver.Volumes), fmt.Sprint(driver.Mounted),
 			rate(rates.ReadBytes), rate(rates.WrittenBytes), perSecond(rates.Reads + rates.Writes), latency(rates.Latency()),
 			progress.Size(driver.Promised), available,
+		})
+	}
+	return rows
+}
+
+// pools has a row for each pool of the host's own driver.
+func (t topTables) pools() [][]string {
+	rows := [][]string{{"POOL", "SIZE", "USED", "AVAILABLE", "PROMISED", "FULL IN"}}
+	for _, pool := range t.report.Pools {
+		if pool.Size <= 0 { // it cannot be read
+			rows = append(rows, []string{printable(pool.Name), unknown, unknown, unknown, unknown, unknown})
+			continue
+		}
+		full := unknown
+		if pool.FullSeconds != nil {
+			full = human.HumanDuration(time.Duration(*pool.FullSeconds) * time.Second)
+		}
+		rows = append(rows, []string{
+			printable(pool.Name), progress.Size(pool.Size), percent(1 - float64(pool.Available)/float64(pool.Size)),
+			progress.Size(pool.Available), progress.Size(pool.Promised), full,
 		})
 	}
 	return rows

@@ -16,8 +16,8 @@ import (
 )
 
 // live shows the tables on a terminal until the user ends that.
-func (c *topConfig) live(ctx context.Context, in, out *os.File, client *api.Client, first api.Activity) error {
-	view := newTopView(*c, first, func() (api.Activity, error) { return c.sample(ctx, client) })
+func (c *topConfig) live(ctx context.Context, in, out *os.File, client *api.Client, first top.Sample) error {
+	view := newTopView(*c, first, func() (top.Sample, error) { return c.sample(ctx, client) })
 	_, err := tea.NewProgram(view, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out)).Run()
 	if errors.Is(err, tea.ErrInterrupted) || ctx.Err() != nil {
 		return nil // the user ended it
@@ -29,8 +29,8 @@ func (c *topConfig) live(ctx context.Context, in, out *os.File, client *api.Clie
 // it.
 type topView struct {
 	config   topConfig
-	sample   func() (api.Activity, error)
-	before   api.Activity
+	sample   func() (top.Sample, error)
+	before   top.Sample
 	report   top.Report
 	failure  error // of the last sample
 	typing   bool  // the filter is being typed
@@ -40,9 +40,9 @@ type topView struct {
 	height   int
 }
 
-func newTopView(config topConfig, first api.Activity, sample func() (api.Activity, error)) topView {
+func newTopView(config topConfig, first top.Sample, sample func() (top.Sample, error)) topView {
 	return topView{
-		config: config, sample: sample, before: first, report: top.New(api.Activity{}, first), filter: config.filter,
+		config: config, sample: sample, before: first, report: top.New(top.Sample{}, first), filter: config.filter,
 		width: 80, height: 24,
 	}
 }
@@ -50,8 +50,8 @@ func newTopView(config topConfig, first api.Activity, sample func() (api.Activit
 // sampled is a new sample, due the time for one.
 type (
 	sampled struct {
-		activity api.Activity
-		err      error
+		sample top.Sample
+		err    error
 	}
 	due struct{}
 )
@@ -72,12 +72,12 @@ func (v topView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		return v.press(message)
 	case due:
 		return v, func() tea.Msg {
-			activity, err := v.sample()
-			return sampled{activity, err}
+			sample, err := v.sample()
+			return sampled{sample, err}
 		}
 	case sampled:
 		if v.failure = message.err; message.err == nil {
-			v.report, v.before = top.New(v.before, message.activity), message.activity
+			v.report, v.before = top.New(v.before, message.sample), message.sample
 		}
 		return v, v.wait()
 	}
@@ -178,6 +178,9 @@ func (v topView) text() string {
 	text := []string{styleBold + v.clip(tables.heading()) + styleNone, ""}
 	text = append(text, v.table(tables.drivers(), len(v.report.Drivers))...)
 	text = append(text, "")
+	if pools := len(v.report.Pools); pools > 0 {
+		text = append(append(text, v.table(tables.pools(), pools)...), "")
+	}
 	rows := tables.rows()
 	rows = append(rows[:1:1], rows[min(1+v.scrolled, len(rows)):]...)
 	text = append(text, v.table(rows, v.room())...)
@@ -189,8 +192,11 @@ func (v topView) text() string {
 
 // room is how many volumes fit on the screen.
 func (v topView) room() int {
-	const others = 6 // heading, two headers, two empty lines, foot
-	return max(0, v.height-others-len(v.report.Drivers))
+	others := 6 + len(v.report.Drivers) // heading, two headers, two empty lines, foot
+	if pools := len(v.report.Pools); pools > 0 {
+		others += 2 + pools
+	}
+	return max(0, v.height-others)
 }
 
 // table has a header and at most so many rows.

@@ -47,16 +47,24 @@ type Report struct {
 	Took    time.Duration `json:"took"`
 	Volumes []Volume      `json:"volumes"`
 	Drivers []Driver      `json:"drivers"`
+	Pools   []api.Pool    `json:"pools"`
 }
 
-// New compares two samples. The volumes are those of the later one.
-func New(before, after api.Activity) Report {
+// Sample is a host's activity, and the pools of its own driver.
+type Sample struct {
+	api.Activity
+	Pools []api.Pool
+}
+
+// New compares two samples. The volumes and pools are those of the later one.
+func New(before, after Sample) Report {
 	took := after.At.Sub(before.At)
 	earlier := map[string]api.VolumeActivity{}
 	for _, volume := range before.Volumes {
 		earlier[identity(volume)] = volume
 	}
-	report := Report{At: after.At, Took: took, Volumes: []Volume{}, Drivers: []Driver{}}
+	report := Report{At: after.At, Took: took, Volumes: []Volume{}, Drivers: []Driver{}, Pools: []api.Pool{}}
+	report.Pools = append(report.Pools, after.Pools...)
 	sums := map[string]*Driver{}
 	for _, driver := range after.Drivers {
 		sums[driver.Name] = &Driver{DriverActivity: driver}

@@ -59,8 +59,11 @@ func TestRates_latencyWeighsByRequests(t *testing.T) {
 
 // sampled is an activity with volumes of claims ns/NAME, whose counters are reads and
 // written bytes.
-func sampled(second int, volumes ...api.VolumeActivity) api.Activity {
-	return api.Activity{At: time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC), Volumes: volumes, Drivers: []api.DriverActivity{{Name: "d", Volumes: 9}, {Name: "idle"}}}
+func sampled(second int, volumes ...api.VolumeActivity) Sample {
+	return Sample{
+		Activity: api.Activity{At: time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC), Volumes: volumes, Drivers: []api.DriverActivity{{Name: "d", Volumes: 9}, {Name: "idle"}}},
+		Pools:    []api.Pool{{Name: "/pool", Size: int64(second)}},
+	}
 }
 
 func volumeOn(claim, device string, reads, written uint64, used int64) api.VolumeActivity {
@@ -80,7 +83,7 @@ func TestNew_comparesTwoSamples(t *testing.T) {
 		sampled(1, volumeOn("ns/a", "loop1", 10, 0, 5), volumeOn("ns/gone", "loop2", 10, 0, 5), volumeOn("ns/moved", "loop3", 10, 0, 5), inline),
 		sampled(3, volumeOn("ns/a", "loop1", 30, 4096, 7), volumeOn("ns/moved", "loop4", 90, 0, 5), volumeOn("ns/new", "loop5", 90, 0, -1), volumeOn("ns/nfs", "", 0, 0, 0), inline),
 	)
-	if report.Took != 2*time.Second || len(report.Volumes) != 5 {
+	if report.Took != 2*time.Second || len(report.Volumes) != 5 || len(report.Pools) != 1 || report.Pools[0].Size != 3 {
 		t.Fatalf("the report is %+v", report)
 	}
 	a := report.Volumes[0]
@@ -172,8 +175,8 @@ func TestParseKey(t *testing.T) {
 
 // An empty report is lists, and not null, for programs.
 func TestNew_ofNothingHasLists(t *testing.T) {
-	got := New(api.Activity{}, api.Activity{})
-	if !reflect.DeepEqual(got, Report{Volumes: []Volume{}, Drivers: []Driver{}}) {
+	got := New(Sample{}, Sample{})
+	if !reflect.DeepEqual(got, Report{Volumes: []Volume{}, Drivers: []Driver{}, Pools: []api.Pool{}}) {
 		t.Errorf("%+v", got)
 	}
 }
