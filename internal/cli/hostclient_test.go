@@ -50,6 +50,9 @@ func (h *testHost) DeleteObject(_ context.Context, kind store.Kind, key string, 
 
 func (h *testHost) Logs(_ context.Context, request api.LogRequest, out io.Writer) error {
 	_, err := fmt.Fprintf(out, "%s/%s %s %d\n", request.Namespace, request.Pod, request.Container, request.Tail)
+	if request.Timestamps {
+		_, err = fmt.Fprintf(out, "since %s", request.Since.UTC().Format(time.RFC3339))
+	}
 	return err
 }
 
@@ -152,7 +155,9 @@ func TestGet_showsTables(t *testing.T) {
 	h := startTestHost(t)
 	other := pendingClaim("elsewhere")
 	other.Namespace, other.Labels = "other", map[string]string{"app": "web"}
-	h.put(t, pendingClaim("data"), other, pod("web", corev1.PodRunning))
+	web := pod("web", corev1.PodRunning)
+	web.Labels = map[string]string{"app": "web"}
+	h.put(t, pendingClaim("data"), other, web)
 	cases := []struct {
 		arguments      string
 		code           int
@@ -191,6 +196,16 @@ func TestGet_showsTables(t *testing.T) {
 		{"delete pods web --timeout=-1s", 2, "", "--timeout -1s"},
 		{"describe pods none", 1, "", `"none" not found`},
 		{"logs pod/web -c main --tail 3", 0, "default/web main 3\n", ""},
+		{"logs pod/web --timestamps --since-time 2026-01-02T03:04:05+01:00", 0, "default/web  -1\nsince 2026-01-02T02:04:05Z", ""},
+		{"logs web --all-containers --tail 3", 0, "[web/main] default/web main 3\n", ""},
+		{"logs -l app=web --prefix=false --timestamps", 0, "default/web main -1\nsince 0001-01-01T00:00:00Z\n", ""},
+		{"logs -l app=none", 0, "", "No pods with the labels app=none in namespace default."},
+		{"logs web -l app=web", 2, "", "not both"},
+		{"logs web -c main --all-containers", 2, "", "not both"},
+		{"logs web --since 1m --since-time 2026-01-02T03:04:05Z", 2, "", "not both"},
+		{"logs web --since -1m", 2, "", "below zero"},
+		{"logs web --since-time yesterday", 2, "", "is not a time"},
+		{"logs -l a=b=c", 2, "", "-l"},
 		{"logs a/b/c", 2, "", "is not a pod's name"},
 		{"delete pods", 2, "", "say which of the pods"},
 		{"delete pods web -f x", 2, "", "not both"},

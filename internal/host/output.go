@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// prefixer writes whole lines with a name before each. Several may share a
+// Prefixer writes whole lines with a name before each. Several may share a
 // writer; a line longer than maximumLine is split.
-type prefixer struct {
+type Prefixer struct {
 	mu     sync.Mutex
 	out    io.Writer
 	prefix []byte
@@ -19,11 +19,16 @@ type prefixer struct {
 
 const maximumLine = 64 << 10
 
-func newPrefixer(out io.Writer, name string) *prefixer {
-	return &prefixer{out: out, prefix: []byte("[" + name + "] ")}
+// NewPrefixer makes a Prefixer with a name; "" for lines without one.
+func NewPrefixer(out io.Writer, name string) *Prefixer {
+	if name == "" {
+		return &Prefixer{out: out}
+	}
+	return &Prefixer{out: out, prefix: []byte("[" + name + "] ")}
 }
 
-func (p *prefixer) Write(data []byte) (int, error) {
+// Write takes a part of the output.
+func (p *Prefixer) Write(data []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	written := len(data)
@@ -47,20 +52,21 @@ func (p *prefixer) Write(data []byte) (int, error) {
 }
 
 // emit writes one line with a single call, so that lines do not mix.
-func (p *prefixer) emit() error {
+func (p *Prefixer) emit() error {
 	text := append(append(append([]byte{}, p.prefix...), p.line...), '\n')
 	p.line = p.line[:0]
 	_, err := p.out.Write(text)
 	return err
 }
 
-// flush writes a last line that has no end.
-func (p *prefixer) flush() {
+// Flush writes a last line that has no end.
+func (p *Prefixer) Flush() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.line) > 0 {
-		_ = p.emit() // the workload has ended: no caller is left for the error
+	if len(p.line) == 0 {
+		return nil
 	}
+	return p.emit()
 }
 
 // broadcast sends every signal to every container that runs.

@@ -11,13 +11,13 @@ import (
 
 func TestPrefixer_wholeLinesOnly(t *testing.T) {
 	var out bytes.Buffer
-	p := newPrefixer(&out, "main")
+	p := NewPrefixer(&out, "main")
 	for _, part := range []string{"on", "e\ntwo\n", "\n", "no end"} {
 		if n, err := p.Write([]byte(part)); n != len(part) || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	p.flush()
+	p.Flush()
 	if want := "[main] one\n[main] two\n[main] \n[main] no end\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
@@ -25,7 +25,7 @@ func TestPrefixer_wholeLinesOnly(t *testing.T) {
 
 func TestPrefixer_keepsNoEndlessLine(t *testing.T) {
 	var out bytes.Buffer
-	p := newPrefixer(&out, "main")
+	p := NewPrefixer(&out, "main")
 	if _, err := p.Write([]byte(strings.Repeat("x", maximumLine))); err != nil {
 		t.Fatal(err)
 	}

@@ -155,9 +155,8 @@ func (r podRunner) runContainer(
 		if output.name {
 			name = pod.Name + "/" + name
 		}
-		out, err := newPrefixer(output.Stdout, name), newPrefixer(output.Stderr, name)
-		defer out.flush()
-		defer err.flush()
+		out, err := NewPrefixer(output.Stdout, name), NewPrefixer(output.Stderr, name)
+		defer func() { _ = errors.Join(out.Flush(), err.Flush()) }() // the container has ended: no caller is left for the error
 		streams = workload.Streams{Stdout: out, Stderr: err}
 	}
 	return workload.Run(ctx, container, streams, output.signals.subscribe())
