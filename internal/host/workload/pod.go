@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +67,37 @@ func FromPod(pod *corev1.Pod, sources Sources) (Pod, error) {
 // FromContainer translates one container. The error is a MissingError if it refers to a
 // Secret or a ConfigMap that does not exist.
 func FromContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Container, error) {
+	wrap := func(err error) (Container, error) { return Container{}, fmt.Errorf("container %q: %w", c.Name, err) }
+	container, values, err := newContainer(pod, c, sources)
+	if err != nil {
+		return wrap(err)
+	}
+	if len(c.Command) == 0 {
+		return wrap(errors.New("command: needed here, because the image and its command are not used"))
+	}
+	for _, word := range slices.Concat(c.Command, c.Args) {
+		container.Command = append(container.Command, expand(word, values))
+	}
+	if err := setMounts(&container, pod, c, sources); err != nil {
+		return wrap(err)
+	}
+	return container, nil
+}
+
+// ForExec translates what a command in a container that runs has of it: user, rights,
+// environment and directory. The environment has the values that the Secrets and
+// ConfigMaps have now, as a start of the container would.
+func ForExec(pod *corev1.Pod, c *corev1.Container, command []string, sources Sources) (Container, error) {
+	container, _, err := newContainer(pod, c, sources)
+	if err != nil {
+		return Container{}, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	container.Command = command
+	return container, nil
+}
+
+// newContainer has everything but the command and the mounts, and the variables.
+func newContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Container, map[string]string, error) {
 	container := Container{Name: c.Name, Directory: c.WorkingDir, GracePeriod: defaultGrace}
 	if container.Directory == "" {
 		container.Directory = "/"
@@ -73,24 +105,11 @@ func FromContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Conta
 	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
 		container.GracePeriod = time.Duration(*grace) * time.Second
 	}
-	wrap := func(err error) (Container, error) { return Container{}, fmt.Errorf("container %q: %w", c.Name, err) }
 	if err := setUser(&container, pod, c); err != nil {
-		return wrap(err)
+		return Container{}, nil, err
 	}
 	values, err := setEnvironment(&container, pod, c, sources)
-	if err != nil {
-		return wrap(err)
-	}
-	if len(c.Command) == 0 {
-		return wrap(errors.New("command: needed here, because the image and its command are not used"))
-	}
-	for _, word := range append(append([]string{}, c.Command...), c.Args...) {
-		container.Command = append(container.Command, expand(word, values))
-	}
-	if err := setMounts(&container, pod, c, sources); err != nil {
-		return wrap(err)
-	}
-	return container, nil
+	return container, values, err
 }
 
 // setUser takes the container's own security context over the pod's.

@@ -136,6 +136,18 @@ func (p *Process) Reap() {
 	})
 }
 
+// File is another descriptor of the process, for setns(2) or a child; the caller closes it.
+func (p *Process) File() (file *os.File, err error) {
+	err = p.control(func(descriptor int) error {
+		other, err := unix.FcntlInt(uintptr(descriptor), unix.F_DUPFD_CLOEXEC, 0)
+		if err == nil {
+			file = os.NewFile(uintptr(other), "pidfd")
+		}
+		return err
+	})
+	return file, err
+}
+
 func (p *Process) control(do func(descriptor int) error) error {
 	connection, err := p.file.SyscallConn()
 	if err != nil {

@@ -24,6 +24,11 @@ const (
 	exitNotFound      = 127
 )
 
+func notForUsers() int {
+	fmt.Fprintln(os.Stderr, "holdfast: this command is for holdfast's own use")
+	return 2
+}
+
 // Child is the other side of Run: init of the container's process namespace.
 // It builds the view, starts the command, passes signals on, collects orphans
 // and returns the command's exit code. It must be the first thing that its
@@ -37,9 +42,8 @@ func Child() int {
 		unix.CLOSE_RANGE_CLOEXEC) // a kernel before 5.11 makes no view either
 	spec := os.NewFile(SpecDescriptor, "spec")
 	status := os.NewFile(StatusDescriptor, "status")
-	if spec == nil || status == nil || os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "holdfast: this command is for holdfast's own use")
-		return 2
+	if spec == nil || status == nil {
+		return notForUsers()
 	}
 	code, err := runChild(spec, status)
 	if err != nil {
@@ -55,6 +59,12 @@ func runChild(spec, status *os.File) (int, error) {
 	if err := decoder.Decode(&order); err != nil {
 		return 0, fmt.Errorf("read the container's order: %w", err)
 	}
+	if order.Enter != nil {
+		return runEnter(order, spec, status)
+	}
+	if os.Getpid() != 1 {
+		return notForUsers(), nil
+	}
 	if order.Shim != nil {
 		err := runShim(order, status)
 		if err != nil {
@@ -69,7 +79,11 @@ func runChild(spec, status *os.File) (int, error) {
 	if err := buildView(container); err != nil {
 		return 0, err
 	}
-	pid, err := startCommand(container, os.Stdout, os.Stderr)
+	input, err := inputOf(container)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := startCommand(container, []*os.File{input, os.Stdout, os.Stderr}, syscall.SysProcAttr{})
 	if err != nil {
 		return reportStart(container, os.Stderr, err)
 	}
@@ -133,8 +147,21 @@ func OfTerminal(number syscall.Signal) bool {
 	return false
 }
 
-// startCommand executes the command in the view that is now the root.
-func startCommand(container Container, stdout, stderr *os.File) (int, error) {
+// inputOf is the standard input of a container's command.
+func inputOf(container Container) (*os.File, error) {
+	if container.Direct {
+		return os.Stdin, nil
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, fmt.Errorf("open the command's input: %w", err)
+	}
+	return null, nil
+}
+
+// startCommand executes the command in the view that is now the root, with the files as
+// its standard input, output and error.
+func startCommand(container Container, files []*os.File, attributes syscall.SysProcAttr) (int, error) {
 	path, err := lookPath(container)
 	if err != nil {
 		return 0, err
@@ -142,26 +169,15 @@ func startCommand(container Container, stdout, stderr *os.File) (int, error) {
 	if info, err := os.Stat(container.Directory); err != nil || !info.IsDir() {
 		return 0, fmt.Errorf("workingDir: %s is not a directory on this machine", container.Directory)
 	}
-	input := os.Stdin
-	if !container.Direct {
-		null, err := os.Open(os.DevNull)
-		if err != nil {
-			return 0, fmt.Errorf("open the command's input: %w", err)
-		}
-		defer func() { _ = null.Close() }()
-		input = null
-	}
 	// Capabilities and no_new_privs belong to the thread that forks.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := restrict(container); err != nil {
 		return 0, err
 	}
+	attributes.Credential = &syscall.Credential{Uid: container.UID, Gid: container.GID, Groups: container.Groups}
 	pid, err := syscall.ForkExec(path, container.Command, &syscall.ProcAttr{
-		Dir: container.Directory, Env: container.Env, Files: []uintptr{input.Fd(), stdout.Fd(), stderr.Fd()},
-		Sys: &syscall.SysProcAttr{
-			Credential: &syscall.Credential{Uid: container.UID, Gid: container.GID, Groups: container.Groups},
-		},
+		Dir: container.Directory, Env: container.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: &attributes,
 	})
 	if err != nil {
 		return 0, &fs.PathError{Op: "execute", Path: path, Err: err}

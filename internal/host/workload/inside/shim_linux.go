@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,7 +80,12 @@ func runShim(o Order, status *os.File) error {
 	if err := WriteState(s.state, s.now); err != nil {
 		return err
 	}
-	pid, err := startCommand(o.Container, out.stdout, out.stderr)
+	input, err := inputOf(o.Container)
+	if err != nil {
+		return err
+	}
+	pid, err := startCommand(o.Container, []*os.File{input, out.stdout, out.stderr}, syscall.SysProcAttr{})
+	_ = input.Close()
 	if err != nil {
 		code, failure := reportStart(o.Container, out.stderr, err)
 		out.finish()

@@ -89,6 +89,7 @@ const (
 	SpecDescriptor   = 3 // the Order as JSON; of Run, its end means that the parent is gone
 	StatusDescriptor = 4 // closed when the command was executed; of Run, the reason why it could not be
 	LockDescriptor   = 5 // of a shim: its lock, which it has from its birth on
+	EnterDescriptor  = 5 // of a process that enters a container: a pidfd of the container's init
 )
 
 // ShimOrder is a shim's part of an Order.
@@ -97,10 +98,18 @@ type ShimOrder struct {
 	LogLimit    int64
 }
 
-// Order is the child's input: from Run without Shim, from Shim.Start with it.
+// EnterOrder is for a command in a container that runs.
+type EnterOrder struct {
+	// Terminal: standard input is a terminal that becomes the command's controlling one.
+	Terminal bool
+}
+
+// Order is the child's input: from Shim.Start with Shim, from Shim.Exec with Enter, and
+// from Run without either.
 type Order struct {
 	Container
-	Shim *ShimOrder `json:",omitempty"`
+	Shim  *ShimOrder  `json:",omitempty"`
+	Enter *EnterOrder `json:",omitempty"`
 }
 
 // ReadState returns the zero State if there is none. One that cannot be read

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package workload
+
+import (
+	"context"
+	"errors"
+)
+
+// Exec needs Linux.
+func (s Shim) Exec(context.Context, Container, Session) (int, error) {
+	return 0, errors.ErrUnsupported
+}
