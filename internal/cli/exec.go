@@ -23,9 +23,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-const execHelp = `Run a command of this machine with volumes of a running host at its paths.
+const execHelp = `Run a command in a container of a pod, or with volumes of its own.
 
-The command has its own mount namespace: other processes do not see the volumes
+exec POD -- COMMAND runs a command in a container that runs: it sees the container's
+files, volumes and processes, and has its user, rights and environment. Standard
+input is passed on with -i, signals always, and the exit code is the command's. With
+-t the command has a terminal.
+
+exec --volume CLAIM:/PATH -- COMMAND runs a command of this machine with volumes of
+a running host at its paths. The command has its own mount namespace: other processes do not see the volumes
 at these paths, and the paths need not exist. Standard input, terminal, signals,
 environment and working directory are this command's, and so is the exit code.
 It also has its own process namespace. When the command ends, or this process is
@@ -125,16 +131,17 @@ func inlineVolume(text string) (volume api.HoldVolume, target string, err error)
 type execConfig struct {
 	hostClient
 	volumeFlags
+	pod  execPod
 	name string
 }
 
 func newExecCommand() *cobra.Command {
 	c := execConfig{}
 	command := &cobra.Command{
-		Use:     "exec --volume CLAIM:/PATH… -- COMMAND…",
-		Short:   "Run a command with volumes",
+		Use:     "exec POD -- COMMAND… | --volume CLAIM:/PATH… -- COMMAND…",
+		Short:   "Run a command in a pod's container, or with volumes",
 		Long:    execHelp,
-		Example: "  holdfast exec --volume data:/srv/data -- pg_dump -f /srv/data/dump\n  holdfast exec --volume data:/mnt:ro -- bash",
+		Example: "  holdfast exec web -- cat /srv/data/log\n  holdfast exec -it web -c proxy -- sh\n  holdfast exec --volume data:/srv/data -- pg_dump -f /srv/data/dump\n  holdfast exec --volume data:/mnt:ro -- bash",
 		Args:    arguments(cobra.MinimumNArgs(1)),
 		RunE:    func(command *cobra.Command, given []string) error { return c.run(command, given) },
 	}
@@ -143,12 +150,21 @@ func newExecCommand() *cobra.Command {
 	c.hostClient.bind(flags)
 	c.bindNamespace(flags)
 	c.volumeFlags.bind(flags)
+	flags.StringVarP(&c.pod.container, "container", "c", "", "`NAME` of the pod's container, if it has several")
+	flags.BoolVarP(&c.pod.stdin, "stdin", "i", false, "in a pod: pass standard input to the command")
+	flags.BoolVarP(&c.pod.terminal, "tty", "t", false, "in a pod: the command has a terminal")
 	flags.StringVar(&c.name, "name", "", "`NAME` of the pod that 'holdfast get pods' shows for it (default: exec- and something random)")
 	c.completeFlags(command)
 	return command
 }
 
 func (c *execConfig) run(command *cobra.Command, given []string) error {
+	if len(c.volumes) == 0 && len(c.inline) == 0 {
+		return c.runInPod(command, given)
+	}
+	if c.pod.isSet() {
+		return usageErrorf("-c, -i and -t are of exec POD; a command with volumes has this command's input and terminal")
+	}
 	request, targets, err := c.request(command)
 	if err != nil {
 		return err

@@ -142,6 +142,11 @@ type fakeHost struct {
 	held     []HoldRequest
 	released chan string
 	logs     func(context.Context, LogRequest, io.Writer) error
+	exec     func(context.Context, ExecRequest, ExecStreams) (int, error)
+}
+
+func (h *fakeHost) Exec(ctx context.Context, request ExecRequest, streams ExecStreams) (int, error) {
+	return h.exec(ctx, request, streams)
 }
 
 func (h *fakeHost) Apply(_ context.Context, files []manifest.File, options ApplyOptions) (ApplyResult, error) {

@@ -29,6 +29,9 @@ type Host interface {
 	Release(ctx context.Context, request ReleaseRequest) error
 	// Logs writes a container's output, and with Follow until it ends.
 	Logs(ctx context.Context, request LogRequest, out io.Writer) error
+	// Exec runs a command in a container that runs, and returns its exit code. When the
+	// context ends, it ends the command.
+	Exec(ctx context.Context, request ExecRequest, streams ExecStreams) (int, error)
 	Stats(ctx context.Context, claimKey string) (VolumeStats, error)
 	// Mounts says of each mounted volume of a pod whether it answers.
 	Mounts(ctx context.Context, podKey string) ([]Mount, error)

@@ -10,7 +10,10 @@ import (
 var ErrNotRunning = errors.New("the container does not run")
 
 // Size is a terminal's, in characters.
-type Size struct{ Columns, Rows uint16 }
+type Size struct {
+	Columns uint16 `json:"columns"`
+	Rows    uint16 `json:"rows"`
+}
 
 // Session is the caller's side of a command in a container that runs.
 type Session struct {

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"syscall"
+)
+
+// exec runs a command in a container. The answer is 101 and frames in both directions; what
+// is wrong before the command runs is its result.
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
+	var request ExecRequest
+	data, err := body(w, r)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &request); err != nil {
+		return badRequest("the body is not an ExecRequest: %v", err)
+	}
+	switch {
+	case r.Header.Get("Upgrade") != execProtocol:
+		return badRequest("the header Upgrade is not %s", execProtocol)
+	case len(request.Command) == 0:
+		return badRequest("command: is missing")
+	}
+	if err := errors.Join(checkSegment("namespace", request.Namespace), checkSegment("pod", request.Pod)); err != nil {
+		return badRequest("%v", err)
+	}
+	ctx, cancel := s.long(r)
+	defer cancel()
+	conn, buffer, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(timeout(handshakeLimit)); err != nil {
+		return nil //nolint:nilerr // the client is gone
+	}
+	_, err = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + execProtocol + "\r\n\r\n"))
+	if err != nil || conn.SetDeadline(noDeadline()) != nil {
+		return nil //nolint:nilerr // the client is gone
+	}
+	from, err := peerFrom(r.Context())
+	s.options.Logger.Info("a command runs in a container", "uid", from.uid, "pid", from.pid, "pod", request.Namespace+"/"+request.Pod,
+		"container", request.Container, "terminal", request.Terminal)
+	if err == nil {
+		s.serveExec(ctx, request, buffer.Reader, &frameWriter{conn: conn})
+	}
+	return nil
+}
+
+// serveExec runs the command until it ends, or the client is gone.
+func (s *Server) serveExec(ctx context.Context, request ExecRequest, in *bufio.Reader, out *frameWriter) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A client that does not read must not keep the command's output for ever.
+	defer context.AfterFunc(ctx, func() { _ = out.conn.SetWriteDeadline(timeout(handshakeLimit)) })()
+	input, typed := io.Pipe()
+	defer func() { _ = input.Close() }()
+	channels := execChannels{input: make(chan []byte, 1), signals: make(chan syscall.Signal, 16), sizes: make(chan Size, 16)}
+	if request.Terminal && request.Size != (Size{}) {
+		channels.sizes <- request.Size
+	}
+	streams := ExecStreams{Stdout: out.on(channelStdout), Stderr: out.on(channelStderr), Signals: channels.signals, Sizes: channels.sizes}
+	if request.Stdin {
+		streams.Stdin = input
+	}
+	go channels.feed(ctx, typed, out)
+	go func() {
+		defer cancel() // the client is gone, or sends what is not of the protocol
+		channels.demultiplex(in)
+	}()
+	code, err := s.options.Host.Exec(ctx, request, streams)
+	result := execResult{Code: code}
+	if err != nil {
+		status := statusOf(err)
+		result.Status = &status
+	}
+	_ = out.sendJSON(channelResult, result) // the client may be gone
+}
+
+// execChannels are what a client sends.
+type execChannels struct {
+	// input has one part at most: the client sends the next when this one is taken, so
+	// that signals and the end of the connection are seen behind it.
+	input   chan []byte
+	signals chan syscall.Signal
+	sizes   chan Size
+}
+
+// feed passes the input on, part for part. An empty part is its end.
+func (c execChannels) feed(ctx context.Context, typed *io.PipeWriter, out *frameWriter) {
+	defer func() { _ = typed.Close() }()
+	for {
+		select {
+		case part := <-c.input:
+			if len(part) == 0 {
+				return
+			}
+			if _, err := typed.Write(part); err != nil {
+				return // the command has ended
+			}
+			if err := out.send(channelStdin, nil); err != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// demultiplex reads the client's frames until the connection ends. It never waits for the
+// command: a signal or a size is dropped if nothing takes it.
+func (c execChannels) demultiplex(in *bufio.Reader) {
+	for {
+		channel, content, err := readFrame(in)
+		if err != nil || !c.take(channel, content) {
+			return
+		}
+	}
+}
+
+// take reports whether a frame is of the protocol.
+func (c execChannels) take(channel byte, content []byte) bool {
+	switch channel {
+	case channelStdin:
+		select {
+		case c.input <- content:
+		default:
+			return false // it did not wait for the part before
+		}
+	case channelSize:
+		var size Size
+		if json.Unmarshal(content, &size) != nil {
+			return false
+		}
+		select {
+		case c.sizes <- size:
+		default:
+		}
+	case channelSignal:
+		number, err := strconv.Atoi(string(content))
+		if err != nil || number <= 0 || number > maximumSignal {
+			return false
+		}
+		select {
+		case c.signals <- syscall.Signal(number):
+		default:
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// maximumSignal is the highest number of a signal (signal(7)).
+const maximumSignal = 64
