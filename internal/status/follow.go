@@ -14,10 +14,11 @@ import (
 // follow lists and watches kinds into the mirror until the context ends. A list that is
 // interrupted is repeated with client-go's back-off.
 func follow(ctx context.Context, resources []resource, into *Mirror) {
+	// Failed requests are on the page; the log of a host has no use for them.
+	ctx = klog.NewContext(ctx, klog.Logger{})
 	var group sync.WaitGroup
 	for _, r := range resources {
 		lister := r.lister(func(err error) { into.failed(r, err) })
-		// Failed requests are on the page; the log of a host has no use for them.
 		reflector := cache.NewReflectorWithOptions(lister, r.example, sink{into, r.kind}, cache.ReflectorOptions{
 			Name: "status", TypeDescription: r.kind, Logger: &klog.Logger{},
 		})

@@ -162,13 +162,13 @@ func poolNode(pool status.Pool) g.Node {
 	if pool.Size == 0 {
 		return Li(name, problems, P(Class("detail"), g.Text("The pool cannot be read.")))
 	}
-	text := fmt.Sprintf("%s of %s used, %s available, %s promised to volumes", progress.Size(pool.Size-pool.Available),
-		progress.Size(pool.Size), progress.Size(pool.Available), progress.Size(pool.Promised))
+	text := fmt.Sprintf("%s of %s available, %s promised to volumes", progress.Size(pool.Available),
+		progress.Size(pool.Size), progress.Size(pool.Promised))
 	if pool.Full > 0 {
 		text += fmt.Sprintf("; full in %s if it grows as in the last 24 hours", human.HumanDuration(pool.Full))
 	}
 	return Li(name, problems,
-		SVG(Class("fill "+string(pool.Level())), Role("img"), Aria("label", fmt.Sprintf("%.0f %% used", 100*pool.Used())),
+		SVG(Class("fill "+string(pool.Level())), Role("img"), Aria("label", fmt.Sprintf("%.0f %% not available", 100*pool.Used())),
 			rect("track", 0, 100), rect("used", 0, 100*pool.Used())),
 		P(Class("detail"), g.Text(text)), g.If(pool.Use != "", P(Class("detail"), g.Text("Used by "+pool.Use))),
 	)
