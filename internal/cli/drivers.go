@@ -143,7 +143,7 @@ func (d *driverProcess) build(ctx context.Context) error {
 		}
 		o.Engine = d.engine
 	}
-	if d.tracing, err = telemetry.NewTracing(ctx, "holdfast-driver", d.config.version); err != nil {
+	if d.tracing, err = telemetry.NewTracing(ctx, driverService, d.config.version); err != nil {
 		return err
 	}
 	o.Tracing = d.tracing.Provider()
@@ -169,7 +169,7 @@ func (d *driverProcess) buildControllers(attaches bool) (err error) {
 	k := d.config.kubernetes
 	name := cmp.Or(d.config.name, d.backend.controller.Traits().DriverName)
 	parts := kubeParts{
-		version: d.config.version, logger: d.config.logger, registerer: d.registry, points: d.config.points,
+		version: d.config.version, logger: d.config.logger, registerer: d.registry, tracer: d.tracing.Tracer(), points: d.config.points,
 		merges: d.backend.controller.Traits().MergesChanges,
 		client: client.New(connection, client.Options{
 			Driver: name, Logger: d.config.logger, Timeout: k.limits.LongestTimeout(),
@@ -278,9 +278,7 @@ func (d *driverProcess) Close(ctx context.Context) error {
 			d.config.logger.Warn("ending while node operations run", "error", err)
 		}
 	}
-	if err := d.tracing.Close(ctx); err != nil {
-		d.config.logger.Warn("the last spans were not sent", "error", err)
-	}
+	closeTraces(ctx, d.tracing, d.config.logger)
 	if err := d.watching.close(ctx); err != nil {
 		d.config.logger.Warn("ending while the storage is asked for its state", "error", err)
 	}

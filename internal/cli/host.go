@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 const hostHelp = `Serve this machine as the kubelet and the controllers of a cluster do for CSI:
@@ -91,7 +92,12 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 	}
 	limitHeap()
 	page := c.page(logger)
-	opened, err := c.open(command.Context(), logger, page.registry)
+	traces, err := telemetry.NewTracing(command.Context(), hostService, c.version)
+	if err != nil {
+		return err
+	}
+	defer closeTraces(command.Context(), traces, logger)
+	opened, err := c.open(command.Context(), logger, page.registry, traces.Tracer())
 	if err != nil {
 		return err
 	}
@@ -120,7 +126,9 @@ func (c hostConfig) serve(ctx context.Context, opened *host.Host, logger *slog.L
 	})
 }
 
-func (c hostConfig) open(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry) (*host.Host, error) {
+func (c hostConfig) open(
+	ctx context.Context, logger *slog.Logger, registry *prometheus.Registry, tracer *tracing.Tracer,
+) (*host.Host, error) {
 	points, err := failpoint.FromEnvironment()
 	if err != nil {
 		return nil, &UsageError{Err: err}
@@ -128,7 +136,7 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger, registry *pro
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points,
 		registry: registry, pools: c.pools}
 	options := host.Options{
-		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey, Registerer: registry,
+		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey, Registerer: registry, Tracer: tracer,
 		Rest:     func() { releaseMemory(logger) },
 		Builtins: []host.Builtin{d.builtin()},
 	}

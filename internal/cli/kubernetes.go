@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/nodelabel"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // namespaceFile is where a pod reads its namespace.
@@ -84,6 +85,7 @@ type kubeParts struct {
 	nodeLabels nodelabel.Find
 	logger     *slog.Logger
 	registerer prometheus.Registerer
+	tracer     *tracing.Tracer
 	points     *failpoint.Set
 }
 
@@ -114,7 +116,7 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents,
 		Pod: k.pod, Wanted: desired, NodeLabels: p.nodeLabels,
 		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Limits: k.limits,
-		Logger: p.logger, Registerer: p.registerer, Failpoints: p.points,
+		Logger: p.logger, Registerer: p.registerer, Tracer: p.tracer, Failpoints: p.points,
 	})
 	if err != nil {
 		return nil, &UsageError{Err: err}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 const runHelp = `Make the volumes of Kubernetes manifests, run their pods as processes of this
@@ -103,7 +105,12 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 				return awaitGone(ctx, client, named{kind: kind, namespace: namespace, name: name})
 			}}, files, objects, progress, command)
 	} // for any reason: if another process has it, the store reports that
-	opened, err := c.open(ctx, progress)
+	traces, err := telemetry.NewTracing(ctx, hostService, c.version)
+	if err != nil {
+		return err
+	}
+	defer closeTraces(ctx, traces, slog.New(slog.DiscardHandler))
+	opened, err := c.open(ctx, progress, traces.Tracer())
 	if err != nil {
 		return err
 	}
@@ -156,7 +163,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-func (c runConfig) open(ctx context.Context, progress *display) (*host.Host, error) {
+func (c runConfig) open(ctx context.Context, progress *display, tracer *tracing.Tracer) (*host.Host, error) {
 	points, err := failpoint.FromEnvironment()
 	if err != nil {
 		return nil, &UsageError{Err: err}
@@ -168,7 +175,7 @@ func (c runConfig) open(ctx context.Context, progress *display) (*host.Host, err
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
 	limit := sync.OnceFunc(limitHeap)
 	options := host.Options{
-		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
+		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points, Tracer: tracer,
 		Builtins: []host.Builtin{d.builtin()},
 		Rest: func() {
 			limit()

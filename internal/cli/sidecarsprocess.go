@@ -93,8 +93,13 @@ func (s *sidecarsProcess) serve(ctx context.Context) error {
 // control runs the controllers.
 func (s *sidecarsProcess) control(ctx context.Context, client *csiclient.Client) error {
 	f := s.flags
+	traces, err := telemetry.NewTracing(ctx, sidecarsService, f.version)
+	if err != nil {
+		return err
+	}
+	defer closeTraces(ctx, traces, f.logger)
 	parts := kubeParts{
-		version: f.version, client: client, node: f.node(), logger: f.logger, registerer: s.registry, points: f.points,
+		version: f.version, client: client, node: f.node(), logger: f.logger, registerer: s.registry, tracer: traces.Tracer(), points: f.points,
 	}
 	controllers, err := f.kube.controllers(parts)
 	if err != nil {

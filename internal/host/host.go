@@ -31,6 +31,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/supervise"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 	"github.com/holdfast-csi/holdfast/internal/step"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // Builtin is a driver that this process can serve itself.
@@ -82,6 +83,8 @@ type Options struct {
 	Rest func()
 	// Registerer receives the metrics; nil for none.
 	Registerer prometheus.Registerer
+	// Tracer begins the traces of mounts and other steps; nil for none.
+	Tracer *tracing.Tracer
 }
 
 // Host is one host. Open it, use it from one goroutine, Close it.
@@ -155,6 +158,7 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 	h.volumes = volumes.New(volumes.Options{
 		Store: opened, Drivers: h.plugins, Paths: h.paths, BootID: bootID, NodeName: h.nodeName(),
 		Observe: h.observe, Record: written.Record, Logger: options.Logger, Failpoints: options.Failpoints,
+		Tracer: options.Tracer,
 	})
 	h.watch(ctx)
 	return h, nil

@@ -35,11 +35,11 @@ func (c *Controllers) build(
 			}
 			made = append(made, provisioning...)
 		case rights.Attach:
-			made = append(made, attach.New(env, attach.Options{
-				DefaultFSType: t.DefaultFSType, Reconcile: t.ReconcileSync, MaxEntries: t.MaxEntries,
-				// The provisioner of a driver with topology watches them, and has the right to.
-				Nodes: info.plugin.Topology && slices.Contains(roles, rights.Provision),
-			}))
+			o := attach.Options{DefaultFSType: t.DefaultFSType, Reconcile: t.ReconcileSync, MaxEntries: t.MaxEntries}
+			if info.plugin.Topology && slices.Contains(roles, rights.Provision) {
+				o.Nodes = env.Set.Nodes() // which the provisioner watches, and has the right to
+			}
+			made = append(made, attach.New(env, o))
 		case rights.Resize:
 			made = append(made, resize.New(env, resize.Options{
 				Attachments: info.attaches(), IgnoreInUse: !t.HandleInUse, NoModify: !info.controller.Modify,

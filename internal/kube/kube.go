@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/internal/kube/nodelabel"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // clusterNamespaces is the prefix of the namespaces of Kubernetes itself.
@@ -60,6 +61,7 @@ type Options struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	Tracer     *tracing.Tracer // nil for no traces
 	Failpoints *failpoint.Set
 }
 
@@ -216,7 +218,7 @@ func (c *Controllers) newEnv(info driverInfo) (*cluster.Env, func(), error) {
 		Driver: info.name, Clients: o.Clients, Set: set,
 		CSI: o.CSI, DriverNode: info.nodeID, Recorder: recorder, Scope: info.scope, Namespace: o.Namespace, Intents: o.Intents,
 		LabelPolicy: cluster.LabelPolicy{Name: o.Tuning.NodeLabelPolicy}, Limits: o.Limits.All,
-		Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
+		Logger: o.Logger, Registerer: o.Registerer, Tracer: o.Tracer, Failpoints: o.Failpoints,
 	}, stop, nil
 }
 

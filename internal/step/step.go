@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/metrics"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // Outcome is how a step ended.
@@ -77,12 +78,21 @@ func With(ctx context.Context, recorder *Recorder, driver string) context.Contex
 }
 
 // Begin begins a step. The caller calls end once, with the error of the step. Without a
-// recorder in the context, nothing is recorded.
+// recorder in the context, nothing is recorded. Within a trace the step has a span, whose
+// status is the outcome: the error's text may have secrets of the call.
 func Begin(ctx context.Context, step string) (within context.Context, end func(error)) {
 	of, ok := ctx.Value(key{}).(call)
 	if !ok {
 		return ctx, func(error) {}
 	}
 	start := time.Now()
-	return ctx, func(err error) { of.recorder.Observe(of.driver, step, OutcomeOf(err), time.Since(start)) }
+	ctx, endSpan := tracing.Step(ctx, step)
+	return ctx, func(err error) {
+		outcome := OutcomeOf(err)
+		of.recorder.Observe(of.driver, step, outcome, time.Since(start))
+		if err != nil {
+			err = errors.New(string(outcome))
+		}
+		endSpan(err)
+	}
 }

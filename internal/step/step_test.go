@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/tracing/tracingtest"
 )
 
 func TestOutcomeOf(t *testing.T) {
@@ -61,5 +62,26 @@ func TestBegin_recordsOfTheContext(t *testing.T) {
 	}
 	if _, err := NewRecorder(registry, "holdfast_step_seconds", "Time of steps."); err == nil {
 		t.Error("a name is registered twice")
+	}
+}
+
+// TestBegin_hasASpanWithoutTheErrorsText: an error of a driver's step may have a secret.
+func TestBegin_hasASpanWithoutTheErrorsText(t *testing.T) {
+	recorder, err := NewRecorder(nil, "holdfast_step_seconds", "Time of steps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans := tracingtest.New()
+	ctx, endCall := spans.Tracer(t).Attempt(With(t.Context(), recorder, "local.holdfast.dev"), "", "call")
+	within, end := Begin(ctx, "stage")
+	_, endInner := Begin(within, "mount")
+	endInner(errors.New("mount with password hunter2"))
+	end(nil)
+	endCall(nil)
+	if got, want := spans.Tree(), []string{"call", "  stage", "    mount !"}; !slices.Equal(got, want) {
+		t.Errorf("the spans are %q, want %q", got, want)
+	}
+	if text := spans.Text(); strings.Contains(text, "hunter2") || !strings.Contains(text, string(Failed)) {
+		t.Errorf("the spans say %s", text)
 	}
 }

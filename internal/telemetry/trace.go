@@ -10,6 +10,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // Tracing creates spans and exports them.
@@ -36,7 +38,7 @@ func NewTracing(ctx context.Context, service, version string) (*Tracing, error) 
 		return nil, fmt.Errorf("traces: %w", err)
 	}
 	return &Tracing{provider: sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter), sdktrace.WithResource(described))}, nil
+		sdktrace.WithBatcher(exporter), sdktrace.WithResource(described), sdktrace.WithIDGenerator(tracing.IDs{}))}, nil
 }
 
 // Provider returns the tracer provider, nil if there is none.
@@ -46,6 +48,9 @@ func (t *Tracing) Provider() trace.TracerProvider {
 	}
 	return t.provider
 }
+
+// Tracer begins traces; nil if there is no exporter.
+func (t *Tracing) Tracer() *tracing.Tracer { return tracing.New(t.Provider()) }
 
 // Close exports the remaining spans, until ctx ends.
 func (t *Tracing) Close(ctx context.Context) error {

@@ -24,7 +24,8 @@ func call[Q proto.Message, A any](
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	defer c.begin()()
-	start := time.Now()
+	start, thing := time.Now(), subject(request)
+	ctx, end := c.traced(ctx, name, thing)
 	var trailer metadata.MD
 	answer, err := invoke(ctx, request, grpc.Trailer(&trailer))
 	err = ended(ctx, err)
@@ -33,18 +34,19 @@ func call[Q proto.Message, A any](
 	}
 	c.observe(name, err, time.Since(start))
 	noteCode(ctx, name, err)
-	thing := subject(request)
+	code := status.Code(err).String()
 	attributes := []slog.Attr{
 		slog.String("driver", c.options.Driver),
 		slog.String("rpc", name),
 		slog.String("volume", thing),
 		slog.Duration("duration", time.Since(start)),
-		slog.String("code", status.Code(err).String()),
+		slog.String("code", code),
 	}
 	if err != nil {
 		err = translate(err, c.options.Driver, name, thing, message.SecretsOf(request))
 		attributes = append(attributes, slog.String("error", err.Error()))
 	}
+	end(err, code)
 	c.options.Logger.LogAttrs(ctx, slog.LevelDebug, "driver called", attributes...)
 	return answer, err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 )
@@ -31,7 +32,8 @@ func newGRPC(chain *interceptor, tracing trace.TracerProvider) *grpc.Server {
 		grpc.WaitForHandlers(true),
 	}
 	if tracing != nil {
-		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tracing))))
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithTracerProvider(tracing), otelgrpc.WithPropagators(propagation.TraceContext{}))))
 	}
 	return grpc.NewServer(options...)
 }

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/tracing/tracingtest"
 )
 
 func TestTracing_aSpanPerCallWithoutSecrets(t *testing.T) {
@@ -25,10 +30,38 @@ func TestTracing_aSpanPerCallWithoutSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := spans.Ended()
-	if len(ended) != 1 || ended[0].Name() != "csi.v1.Controller/DeleteVolume" {
-		t.Fatalf("the spans are %v, want one for DeleteVolume", ended)
+	if len(ended) != 2 || ended[0].Name() != "delete" || ended[1].Name() != "csi.v1.Controller/DeleteVolume" {
+		t.Fatalf("the spans are %v, want one for DeleteVolume with its step", ended)
 	}
-	if text := fmt.Sprint(ended[0].Attributes(), ended[0].Events()); strings.Contains(text, secret) {
-		t.Errorf("the span has the secret: %s", text)
+	for _, span := range ended {
+		if text := fmt.Sprint(span.Attributes(), span.Events(), span.Status()); strings.Contains(text, secret) {
+			t.Errorf("the span has the secret: %s", text)
+		}
+	}
+}
+
+// TestTracing_continuesTheCallersTrace: the caller is another process, beyond a socket.
+func TestTracing_continuesTheCallersTrace(t *testing.T) {
+	spans := tracingtest.New()
+	i := &instance{engine: &engine{}, registry: prometheus.NewRegistry(), log: &record{}, socket: filepath.Join(t.TempDir(), "csi.sock")}
+	o := options(Controller, memory{newPlain()}, i)
+	o.Tracing = spans.Provider(t)
+	i.run(t, o)
+	caller, err := client.Dial(i.socket, client.Options{Driver: "d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer := spans.Tracer(t)
+	ctx, end := tracer.Attempt(t.Context(), "", "attempt")
+	if err := caller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: "vol-1"}); err != nil {
+		t.Error(err)
+	}
+	end(nil)
+	if err := errors.Join(caller.Close(), i.end()); err != nil {
+		t.Fatal(err)
+	}
+	const span = "csi.v1.Controller/DeleteVolume" // the client's, and the server's
+	if got, want := spans.Tree(), []string{"attempt", "  " + span, "    " + span, "      delete"}; !slices.Equal(got, want) {
+		t.Errorf("the tree is %q, want %q", got, want)
 	}
 }

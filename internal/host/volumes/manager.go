@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/progress"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // Drivers finds the instance of a driver that serves calls now.
@@ -46,6 +47,7 @@ type Options struct {
 	NodeName string
 	// Record is called for each event of an object. It must not block.
 	Record func(journal.Notice)
+	Tracer *tracing.Tracer // nil for no traces
 }
 
 // ErrWaiting means that nothing failed, and that the call must wait until
@@ -87,6 +89,8 @@ type shared struct {
 	inspections concurrency.Calls[struct{}] // of filesystems, by path
 	// listings are the questions what drivers are doing, by name.
 	listings concurrency.Calls[[]progress.Operation]
+	// mounting are the traces of pods whose volumes are not mounted yet.
+	mounting memories[mountTrace]
 	askEvery time.Duration
 	figures  figures
 }

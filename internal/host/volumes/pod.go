@@ -32,6 +32,7 @@ type Mounted struct {
 // if nothing failed.
 func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
 	m = m.as(ctx)
+	ctx, end := m.mountSpan(ctx, pod)
 	var (
 		mu       sync.Mutex
 		group    sync.WaitGroup
@@ -52,7 +53,9 @@ func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mou
 		})
 	}
 	group.Wait()
-	return mounted, gather(failures)
+	err := gather(failures)
+	end(err)
+	return mounted, err
 }
 
 func isUsed(pod *corev1.Pod, volume string) bool {
@@ -259,6 +262,7 @@ func (m *Manager) makeEmptyDir(pod *corev1.Pod, volume *corev1.Volume) (Mounted,
 // that cannot be undone now stay recorded, for the next call or the next start.
 func (m *Manager) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	m = m.as(ctx)
+	m.forgetMount(pod.UID)
 	if err := m.unmountFor(ctx, pod.UID); err != nil {
 		return err
 	}

@@ -125,8 +125,10 @@ func (m *Manager) stepOf(
 		})
 	}
 	report(Started, nil, "", nil)
+	ctx, end := m.stepSpan(ctx, of, step)
 	stop := m.followStep(ctx, of, func(so *progress.State) { report(Started, nil, "", so) })
 	detail, err := do(ctx)
+	end(err)
 	last := stop()
 	attempts++
 	if err != nil && policy.worth(err) {

@@ -48,6 +48,7 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 	}
 	if err == nil {
 		c.forced.set(va.UID, false)
+		c.finishTrace(va, written)
 	}
 	return err
 }
@@ -87,14 +88,16 @@ func (c *Controller) publish(
 	if err := c.env.Failpoints.Hit("attach/protected"); err != nil {
 		return intent{}, nil, err
 	}
-	desired := intent{node: node, handle: volume.csi().VolumeHandle, secret: volume.csi().ControllerPublishSecretRef}
+	desired := intent{node: node, handle: volume.csi().VolumeHandle, secret: volume.csi().ControllerPublishSecretRef, trace: c.traceOf(va)}
 	if err := c.recordIntent(ctx, va, desired); err != nil {
 		return intent{}, nil, err
 	}
 	if err := c.env.Failpoints.Hit("attach/finalizer"); err != nil {
 		return intent{}, nil, err
 	}
+	ctx, end := c.env.Tracer.Attempt(ctx, desired.trace, "attempt", attributes(va)...)
 	publishContext, err := c.callPublish(ctx, request)
+	end(err)
 	return desired, publishContext, err
 }
 

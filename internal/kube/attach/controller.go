@@ -42,9 +42,9 @@ type Options struct {
 	Reconcile time.Duration
 	// MaxEntries bounds a page of ListVolumes; 0 leaves it to the driver (--max-entries).
 	MaxEntries int32
-	// Nodes reports that Node objects are cached, so that the metric of lost nodes has those
-	// that are not ready.
-	Nodes bool
+	// Nodes are the Node objects, by which the metric of lost nodes has those that are not
+	// ready; nil if they are not cached.
+	Nodes *cluster.Store[*corev1.Node]
 }
 
 // Controller is the attach controller of one driver.

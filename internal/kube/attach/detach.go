@@ -27,7 +27,10 @@ func (c *Controller) syncDetach(ctx context.Context, key string) error {
 	if !found || !c.owns(va) || va.DeletionTimestamp == nil || !c.hasFinalizer(va) && !c.forced.is(va.UID) {
 		return nil // without the finalizer nothing was published
 	}
-	if err := c.unpublish(ctx, va); err != nil {
+	calling, end := c.env.Tracer.Linked(ctx, intentOf(va).trace, detachOperation, attributes(va)...)
+	err := c.unpublish(calling, va)
+	end(err)
+	if err != nil {
 		return c.saveError(ctx, va, detachError, err)
 	}
 	if err := c.env.Failpoints.Hit("detach/unpublished"); err != nil {

@@ -23,17 +23,23 @@ const (
 	// the driver requires; they are absent if it requires none.
 	SecretNameAnnotation      = "attach.holdfast.dev/secret-name"
 	SecretNamespaceAnnotation = "attach.holdfast.dev/secret-namespace"
+	// TraceparentAnnotation is the trace of the attachment, which a process after a crash
+	// continues; it is absent if no traces are exported.
+	TraceparentAnnotation = "attach.holdfast.dev/traceparent"
 )
 
 // intent is the record that an attachment gets before its volume is published.
 type intent struct {
 	node, handle string
 	secret       *corev1.SecretReference
+	trace        string // W3C traceparent
 }
 
 // intentOf reads the annotations; absent ones are empty.
 func intentOf(va *storagev1.VolumeAttachment) intent {
-	r := intent{node: va.Annotations[NodeIDAnnotation], handle: va.Annotations[HandleAnnotation]}
+	r := intent{
+		node: va.Annotations[NodeIDAnnotation], handle: va.Annotations[HandleAnnotation], trace: va.Annotations[TraceparentAnnotation],
+	}
 	if name := va.Annotations[SecretNameAnnotation]; name != "" {
 		r.secret = &corev1.SecretReference{Name: name, Namespace: va.Annotations[SecretNamespaceAnnotation]}
 	}
@@ -44,6 +50,7 @@ func intentOf(va *storagev1.VolumeAttachment) intent {
 func (r intent) annotations() map[string]string {
 	written := map[string]string{
 		NodeIDAnnotation: r.node, HandleAnnotation: r.handle, SecretNameAnnotation: "", SecretNamespaceAnnotation: "",
+		TraceparentAnnotation: r.trace,
 	}
 	if r.secret != nil {
 		written[SecretNameAnnotation], written[SecretNamespaceAnnotation] = r.secret.Name, r.secret.Namespace

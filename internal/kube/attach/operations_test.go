@@ -53,7 +53,7 @@ func TestLostNodes_haveAttachmentsAndAreGoneNotReadyOrWithoutTheDriver(t *testin
 		w.Add(volume("pv-"+name), publishedAttachment("va-"+name, "pv-"+name, name), publishedAttachment("more-"+name, "pv-"+name, name))
 	}
 	w.Add(attachment("foreign", "pv", "nowhere", func(va *storagev1.VolumeAttachment) { va.Spec.Attacher = "other.example.com" }))
-	New(w.Env, Options{Nodes: true})
+	New(w.Env, Options{Nodes: w.Env.Set.Nodes()})
 	w.Start()
 	if lost := w.Metrics(w.Env)["holdfast_lost_nodes "+driverName]; lost != 3 {
 		t.Errorf("%v lost nodes, want 3", lost)

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // DefaultTimeout bounds one call of the driver. The sidecars' 10 to 60 s made
@@ -50,6 +51,7 @@ type Env struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	Tracer     *tracing.Tracer // nil for no traces
 	Failpoints *failpoint.Set
 
 	queues *queues // of all environments that With returned

@@ -48,7 +48,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, 
 		return c.resume(ctx, pvc, intent)
 	}
 	if pvc == nil || pvc.Spec.VolumeName != "" {
-		c.progress.forget(uid)
+		c.forgetBound(uid)
 		return 0, nil
 	}
 	if !c.needsVolume(pvc) {

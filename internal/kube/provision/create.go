@@ -108,7 +108,9 @@ func (c *Controller) notNeeded(pvc *corev1.PersistentVolumeClaim, intent volumeI
 // nil if it is gone.
 func (c *Controller) createAndSave(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent, began time.Time, secrets values,
-) (time.Duration, error) {
+) (after time.Duration, err error) {
+	ctx, end := c.attemptSpan(ctx, intent)
+	defer func() { end(err) }()
 	request, volume, err := c.create(ctx, intent, pvc != nil, secrets)
 	if err == nil {
 		err = c.accept(ctx, intent, pvc != nil, request, volume)
@@ -278,6 +280,7 @@ func (c *Controller) recordOutcome(
 		return c.quarantine(ctx, intent, err)
 	}
 	c.drop(uid, intent)
+	c.endTrace(intent, err) // another attempt has an intent of its own
 	switch then {
 	case lifecycle.RetryLater:
 		c.progress.note(uid, func(s *step) { s.slow = time.Now().Add(c.options.SlowRetry) })
@@ -341,8 +344,11 @@ func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, intent volumeInte
 	c.drop(uid, intent)
 	if pvc == nil || pvc.Spec.VolumeName != "" {
 		c.progress.forget(uid)
+		c.endTrace(intent, nil)
 	} else {
-		c.progress.note(uid, func(s *step) { *s = step{updated: s.updated, asked: s.asked, done: true} })
+		c.progress.note(uid, func(s *step) {
+			*s = step{updated: s.updated, asked: s.asked, done: true, unbound: c.unboundTrace(intent)}
+		})
 	}
 	if volume == nil {
 		return

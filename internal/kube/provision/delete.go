@@ -128,7 +128,9 @@ func (c *Controller) attachedTo(pv *corev1.PersistentVolume) (node string, attac
 	return "", false
 }
 
-func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
+func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) (err error) {
+	ctx, end := c.deletionSpan(ctx, pv)
+	defer func() { end(err) }()
 	if err := c.forgetIntent(ctx, pv); err != nil {
 		return err
 	}
@@ -141,7 +143,7 @@ func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolu
 	if err := c.hit("delete/called"); err != nil {
 		return err
 	}
-	err := c.env.Core.CoreV1().PersistentVolumes().Delete(ctx, pv.Name, metav1.DeleteOptions{
+	err = c.env.Core.CoreV1().PersistentVolumes().Delete(ctx, pv.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &pv.UID},
 	})
 	if err != nil && !apierrors.IsNotFound(err) {

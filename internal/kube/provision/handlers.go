@@ -96,7 +96,7 @@ func (c *Controller) claimServed(old, now *corev1.PersistentVolumeClaim) {
 	if _, begun := c.intents.Get(key); begun {
 		c.claimQueue.Add(key)
 	} else {
-		c.progress.forget(now.UID)
+		c.forgetBound(now.UID)
 	}
 	if old == nil || old.Spec.VolumeName == "" {
 		c.release(now)

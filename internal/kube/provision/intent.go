@@ -62,6 +62,7 @@ func (c *Controller) newIntent(
 	if err != nil {
 		return volumeIntent{}, fmt.Errorf("intent of volume %s: %w", volume.Name, err)
 	}
+	c.beginTrace(volume)
 	return volumeIntent{
 		Request: text, Topology: topology, Volume: volume, Source: source, Node: node, Instances: []string{c.env.DriverNode},
 		Unsaved: true, Since: time.Now().UTC().Truncate(time.Second),

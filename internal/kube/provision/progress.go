@@ -33,6 +33,8 @@ type step struct {
 	// done is set when the PersistentVolume exists and the cache does not show the
 	// claim as bound yet.
 	done bool
+	// unbound is the trace of a claim that is done, without its end.
+	unbound unboundTrace
 	// slow and slowClass delay a claim whose class the driver rejected.
 	slow      time.Time
 	slowClass types.UID
@@ -106,6 +108,16 @@ func (p *progress) note(uid types.UID, change func(*step)) {
 		p.known[uid] = known
 	}
 	change(known)
+}
+
+// takeUnbound returns the trace of a claim that is done, to the first caller.
+func (p *progress) takeUnbound(uid types.UID) (taken unboundTrace) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[uid]; known != nil {
+		taken, known.unbound = known.unbound, unboundTrace{}
+	}
+	return taken
 }
 
 func (p *progress) forget(uid types.UID) {

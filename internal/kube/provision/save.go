@@ -12,13 +12,16 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // save creates the PersistentVolume, or finds the one that was created; it returns
 // it. As long as that fails, the volume is kept in memory and in the intent.
 func (c *Controller) save(
 	ctx context.Context, intent volumeIntent, request *csi.CreateVolumeRequest, volume *csi.Volume,
-) (*corev1.PersistentVolume, error) {
+) (_ *corev1.PersistentVolume, err error) {
+	ctx, end := tracing.Step(ctx, "create PersistentVolume", tracing.Volume(intent.Volume.Name))
+	defer func() { end(err) }()
 	pv := claim.FillVolume(intent.Volume, request, volume)
 	pv.Status = corev1.PersistentVolumeStatus{} // the server sets it
 	if !c.env.Scope.Central() {                 // the affinity is this node's: accept has checked it

@@ -16,8 +16,10 @@ import (
 // the volume exists, and its ID (external-provisioner#486).
 func (c *Controller) undo(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, known volumeIntent,
-) (time.Duration, error) {
+) (after time.Duration, err error) {
 	uid := known.Volume.Spec.ClaimRef.UID
+	ctx, endSpan := c.attemptSpan(ctx, known)
+	defer func() { endSpan(err) }()
 	intent, found, err := c.intents.Reread(ctx, string(uid))
 	if err != nil || !found {
 		if err == nil { // an administrator has handled the volume
@@ -79,6 +81,7 @@ func (c *Controller) undo(
 func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, intent volumeIntent) {
 	uid := intent.Volume.Spec.ClaimRef.UID
 	c.drop(uid, intent)
+	c.endTrace(intent, errNotNeeded)
 	if pvc == nil {
 		c.progress.forget(uid)
 	} else {

@@ -94,11 +94,13 @@ func (c *Controller) callAndRecord(
 	ctx context.Context, s subject, class *storagev1.VolumeAttributesClass, secrets map[string]string,
 ) (time.Duration, error) {
 	c.memories.change(s.claim.UID, func(m *memory) { m.modify.Final = false })
-	calling, warnings := client.CollectWarnings(ctx)
+	calling, end := c.traced(ctx, s, modifyOperation)
+	calling, warnings := client.CollectWarnings(calling)
 	err := c.callModify(calling, &csi.ControllerModifyVolumeRequest{
 		VolumeId: s.volume.Spec.CSI.VolumeHandle, Secrets: secrets,
 		MutableParameters: claim.MutableParameters(class.Parameters, s.claim, s.volume.Name, c.options.ExtraModifyMetadata),
 	})
+	end(err)
 	if err != nil {
 		return c.modifyFailed(ctx, s, class.Name, err)
 	}

@@ -74,16 +74,17 @@ func forgetExpand(m *memory) { m.expand, m.expandUnable = lifecycle.History{}, "
 // and records the outcome.
 func (c *Controller) grow(
 	ctx context.Context, s subject, step lifecycle.ExpandStep, modes claim.Modes,
-) (time.Duration, error) {
+) (after time.Duration, err error) {
+	ctx, end := c.traced(ctx, s, resizeOperation)
+	defer func() { end(err) }()
 	var request *csi.ControllerExpandVolumeRequest
 	if step.Action == lifecycle.ExpandCall {
-		var err error
 		if request, err = c.expandRequest(ctx, s.volume, step.Target, modes); err != nil {
 			c.fail(ctx, s, reasonResizeFailed, cluster.Truncate(err.Error()))
 			return 0, err
 		}
 	}
-	s, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginResize(pvc, step.Target, time.Now()) })
+	s, err = c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginResize(pvc, step.Target, time.Now()) })
 	if err != nil {
 		return 0, err
 	}

@@ -155,7 +155,9 @@ func (c *Controller[T]) is(desired Step) func(T) bool {
 }
 
 // Do performs the next step of a content.
-func (c *Controller[T]) Do(ctx context.Context, object T) (T, error) {
+func (c *Controller[T]) Do(ctx context.Context, object T) (_ T, err error) {
+	ctx, end := c.traced(ctx, object)
+	defer func() { end(err) }()
 	switch c.next(object) {
 	case StepCreate, StepPoll:
 		return c.create(ctx, object)
