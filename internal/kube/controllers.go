@@ -37,7 +37,8 @@ func (c *Controllers) build(
 		case rights.Attach:
 			o := attach.Options{DefaultFSType: t.DefaultFSType, Reconcile: t.ReconcileSync, MaxEntries: t.MaxEntries}
 			if info.plugin.Topology && slices.Contains(roles, rights.Provision) {
-				o.Nodes = env.Set.Nodes() // which the provisioner watches, and has the right to
+				nodes := env.Set.Nodes() // which the provisioner watches, and has the right to
+				o.Ready = func(node string) bool { object, found := nodes.Get(node); return found && cluster.Ready(object) }
 			}
 			made = append(made, attach.New(env, o))
 		case rights.Resize:

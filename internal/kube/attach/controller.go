@@ -42,9 +42,9 @@ type Options struct {
 	Reconcile time.Duration
 	// MaxEntries bounds a page of ListVolumes; 0 leaves it to the driver (--max-entries).
 	MaxEntries int32
-	// Nodes are the Node objects, by which the metric of lost nodes has those that are not
-	// ready; nil if they are not cached.
-	Nodes *cluster.Store[*corev1.Node]
+	// Ready reports whether a node exists and is ready, for the metric of lost nodes; nil if
+	// this process has no right to Node objects.
+	Ready func(node string) bool
 }
 
 // Controller is the attach controller of one driver.

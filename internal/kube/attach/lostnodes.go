@@ -21,16 +21,12 @@ func (c *Controller) showLostNodes() {
 	})
 }
 
-// lost reports whether a node does not exist, lacks the driver or, if Node objects are
-// cached, is not ready.
+// lost reports whether a node does not exist, lacks the driver or, as far as known, is not
+// ready.
 func (c *Controller) lost(name string) bool {
 	csiNode, found := c.nodes.Get(name)
 	if !found || !slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == c.env.Driver }) {
 		return true
 	}
-	if c.options.Nodes == nil {
-		return false
-	}
-	object, found := c.options.Nodes.Get(name)
-	return !found || !cluster.Ready(object)
+	return c.options.Ready != nil && !c.options.Ready(name)
 }

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
 func TestOperations_attachmentsThatHangSinceTheyExist(t *testing.T) {
@@ -53,7 +55,8 @@ func TestLostNodes_haveAttachmentsAndAreGoneNotReadyOrWithoutTheDriver(t *testin
 		w.Add(volume("pv-"+name), publishedAttachment("va-"+name, "pv-"+name, name), publishedAttachment("more-"+name, "pv-"+name, name))
 	}
 	w.Add(attachment("foreign", "pv", "nowhere", func(va *storagev1.VolumeAttachment) { va.Spec.Attacher = "other.example.com" }))
-	New(w.Env, Options{Nodes: w.Env.Set.Nodes()})
+	nodes := w.Env.Set.Nodes()
+	New(w.Env, Options{Ready: func(node string) bool { object, found := nodes.Get(node); return found && cluster.Ready(object) }})
 	w.Start()
 	if lost := w.Metrics(w.Env)["holdfast_lost_nodes "+driverName]; lost != 3 {
 		t.Errorf("%v lost nodes, want 3", lost)
