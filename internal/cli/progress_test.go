@@ -149,7 +149,7 @@ func TestDisplay_ofALongStepOnATerminalIsABar(t *testing.T) {
 }
 
 // The command ends after the end of a step was shown, though the effect was seen before.
-func TestDisplay_settles(t *testing.T) {
+func TestDisplay_settles(*testing.T) {
 	p := newDisplay(&bytes.Buffer{})
 	p.settle(time.Hour) // nothing runs
 	p.observe(volumes.Event{Volume: "claim ns/a", Step: volumes.StepCreate})

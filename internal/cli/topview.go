@@ -20,7 +20,7 @@ func (c *topConfig) live(ctx context.Context, in, out *os.File, client *api.Clie
 	view := newTopView(*c, first, func() (top.Sample, error) { return c.sample(ctx, client) })
 	_, err := tea.NewProgram(view, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out)).Run()
 	if errors.Is(err, tea.ErrInterrupted) || ctx.Err() != nil {
-		return nil // the user ended it
+		err = nil // the user ended it
 	}
 	return err
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/operations"
 	"github.com/holdfast-csi/holdfast/internal/csi/server/volumemodifier"
 	"github.com/holdfast-csi/holdfast/internal/node"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // Mode says which services a driver answers in addition to Identity.
@@ -110,12 +111,13 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	measured, err := newCallMetrics(o.Registerer, o.Name)
+	tracker := &progress.Tracker{}
+	measured, err := newCallMetrics(o.Registerer, o.Name, tracker)
 	if err != nil {
 		return nil, err
 	}
 	log := o.Logger.With("component", "driver")
-	chain := &interceptor{log: log, metrics: measured, driver: o.Name, node: o.NodeID}
+	chain := &interceptor{log: log, metrics: measured, driver: o.Name, node: o.NodeID, tracker: tracker}
 	if o.Rest != nil {
 		chain.rest = time.AfterFunc(restAfter, o.Rest)
 	}
@@ -132,7 +134,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) Register(registrar grpc.ServiceRegistrar) {
 	o := s.options
 	csi.RegisterIdentityServer(registrar, s.identity)
-	operations.RegisterOperationsServer(registrar, &operationLister{tracker: &s.chain.tracker})
+	operations.RegisterOperationsServer(registrar, &operationLister{tracker: s.chain.tracker})
 	if o.Mode.Controls() {
 		csi.RegisterControllerServer(registrar, &controller{guard: o.Guard, traits: o.Traits, features: o.Features})
 		if o.Features.Groups {

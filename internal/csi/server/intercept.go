@@ -31,7 +31,7 @@ type interceptor struct {
 	driver  string
 	node    string      // ID of this machine for the calls that name none
 	rest    *time.Timer // of Options.Rest, if that is set
-	tracker progress.Tracker
+	tracker *progress.Tracker
 }
 
 // restAfter is the time without work after which Options.Rest is called.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-csi/holdfast/internal/metrics"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/step"
 )
 
@@ -23,7 +24,9 @@ type callMetrics struct {
 
 // newCallMetrics registers the metrics of the driver's calls and steps; the registerer
 // may be nil.
-func newCallMetrics(registerer prometheus.Registerer, driver string) (*callMetrics, error) {
+func newCallMetrics(
+	registerer prometheus.Registerer, driver string, tracker *progress.Tracker,
+) (*callMetrics, error) {
 	m := &callMetrics{
 		seconds: metrics.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "holdfast_rpc_seconds",
@@ -45,7 +48,7 @@ func newCallMetrics(registerer prometheus.Registerer, driver string) (*callMetri
 		return m, nil
 	}
 	named := prometheus.WrapRegistererWith(prometheus.Labels{"driver_name": driver}, registerer)
-	for _, collector := range []prometheus.Collector{m.seconds, m.inFlight, m.unfinished} {
+	for _, collector := range []prometheus.Collector{m.seconds, m.inFlight, m.unfinished, newProgressMetrics(tracker)} {
 		if err := named.Register(collector); err != nil {
 			return nil, fmt.Errorf("metrics of the driver: %w", err)
 		}

@@ -72,6 +72,8 @@ func TestListOperations_whatADriverIsDoing(t *testing.T) {
 		if found[0] != want {
 			t.Errorf("the driver does %+v, want %+v", found[0], want)
 		}
+		wantMetric(t, i, "holdfast_progress_done_bytes", 1<<20)
+		wantMetric(t, i, "holdfast_progress_total_bytes", 4<<20)
 		leave() // the second time, the caller has left
 		if err := <-ended; err == nil {
 			t.Error("the call did not end with its context")
@@ -92,4 +94,23 @@ func TestListOperations_codeOfADriverThatLacksIt(t *testing.T) {
 			t.Errorf("got %v, want the code %s", err, codes.Unimplemented)
 		}
 	}
+}
+
+// wantMetric checks the only series of a metric.
+func wantMetric(t *testing.T, i *instance, name string, want float64) {
+	t.Helper()
+	families, err := i.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		if all := family.GetMetric(); len(all) != 1 || all[0].GetGauge().GetValue() != want || !strings.Contains(all[0].String(), "copying") {
+			t.Errorf("%s is %v, want %v", name, all, want)
+		}
+		return
+	}
+	t.Errorf("there is no %s", name)
 }

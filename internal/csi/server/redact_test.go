@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csi/message"
 	"github.com/holdfast-csi/holdfast/internal/csi/message/messagetest"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 const secret = "correct-horse-battery-staple"
@@ -23,13 +24,14 @@ const secret = "correct-horse-battery-staple"
 // chain returns an interceptor that logs everything into a buffer.
 func chain(t *testing.T) (*interceptor, *bytes.Buffer) {
 	t.Helper()
-	measured, err := newCallMetrics(nil, "d.example.com")
+	tracker := &progress.Tracker{}
+	measured, err := newCallMetrics(nil, "d.example.com", tracker)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	return &interceptor{log: log, metrics: measured, node: "node-1"}, &out
+	return &interceptor{log: log, metrics: measured, node: "node-1", tracker: tracker}, &out
 }
 
 // confide puts the secret into every field that may have one.
