@@ -9,6 +9,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 )
 
 // tag marks the dashboards, which link to each other by it.
@@ -109,4 +110,19 @@ func choice(name, label, metric, key string, many bool) cog.Builder[dashboard.Va
 			})
 	}
 	return variable
+}
+
+// Queries are the expressions of all panels, in their order.
+func (d Dashboard) Queries() (expressions []string) {
+	for _, p := range d.Model.Panels {
+		if p.Panel == nil {
+			continue
+		}
+		for _, target := range p.Panel.Targets {
+			if query, ok := target.(prometheus.Dataquery); ok {
+				expressions = append(expressions, query.Expr)
+			}
+		}
+	}
+	return expressions
 }

@@ -1,0 +1,201 @@
+//go:build monitoring
+
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestAlerts_ofTheHost injects one fault after another into the pools, drivers and
+// certificate of a running host.
+func TestAlerts_ofTheHost(t *testing.T) {
+	m := newMachine(t)
+	w := watch(t, m.targets()...)
+	w.quiet()
+	for _, fault := range []struct {
+		name string
+		test func(*machine, *watcher)
+	}{
+		{"a pool that is full", poolFull},
+		{"a pool without inodes", inodesLow},
+		{"a pool that is read-only", poolReadOnly},
+		{"deleted files that cannot be removed", poolDegraded},
+		{"a disk that hangs", driverHangs},
+		{"a volume for which there is no room", callFails},
+		{"a driver that hangs", driverUnhealthy},
+		{"a driver that ends again and again", driverRestarts},
+		{"a certificate that expires", certificateExpires},
+		{"a host that hangs", targetDown},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			outer := m.t
+			here := *w
+			here.t, m.t = t, t
+			defer func() { m.t = outer }()
+			fault.test(m, &here)
+		})
+	}
+}
+
+// fill leaves 2 MiB of the host's pool, until the returned function is called.
+func (m *machine) fill() (empty func()) {
+	m.t.Helper()
+	path := filepath.Join(m.root, "pool", "filler")
+	file, err := os.Create(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	var space syscall.Statfs_t
+	if err := syscall.Fstatfs(int(file.Fd()), &space); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := syscall.Fallocate(int(file.Fd()), 0, 0, int64(space.Bavail)*space.Bsize-2<<20); err != nil {
+		m.t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			m.t.Error(err)
+		}
+	}
+}
+
+func poolFull(m *machine, w *watcher) {
+	empty := m.fill()
+	w.fires("HoldfastPoolFull")
+	w.fires("HoldfastPoolNearlyFull")
+	empty()
+	w.stops("HoldfastPoolFull", "HoldfastPoolNearlyFull")
+}
+
+func inodesLow(m *machine, w *watcher) {
+	directory := filepath.Join(m.directory, "other", "files")
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		m.t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		if file, err := os.Create(filepath.Join(directory, strconv.Itoa(i))); err != nil {
+			break // no inode is left
+		} else {
+			_ = file.Close()
+		}
+	}
+	w.fires("HoldfastPoolInodesLow")
+	if err := os.RemoveAll(directory); err != nil {
+		m.t.Fatal(err)
+	}
+	w.stops("HoldfastPoolInodesLow")
+}
+
+// poolReadOnly makes the kernel find an error in the pool's filesystem, whose repair is
+// that of the runbook.
+func poolReadOnly(m *machine, w *watcher) {
+	pool := filepath.Join(m.directory, "other")
+	device, err := exec.Command("findmnt", "--noheadings", "--output=SOURCE", "--target="+pool).Output()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	loop := filepath.Base(strings.TrimSpace(string(device)))
+	write(m.t, filepath.Join("/sys/fs/ext4", loop, "trigger_fs_error"), "1")
+	w.fires("HoldfastPoolUnusable")
+	m.stopDriver()
+	m.command("umount", pool)
+	if output, err := exec.Command("e2fsck", "-fy", m.file("other.img")).CombinedOutput(); err != nil && !repaired(err) {
+		m.t.Fatalf("e2fsck: %v\n%s", err, output)
+	}
+	m.command("mount", "-o", "loop,errors=remount-ro", m.file("other.img"), pool)
+	m.unit(programs.holdfast, "")
+	w.stops("HoldfastPoolUnusable", "HoldfastTargetDown", "HoldfastDriverNotRegistered")
+}
+
+// repaired reports whether e2fsck found errors and corrected all.
+func repaired(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == 1
+}
+
+// poolDegraded deletes a volume whose file cannot be removed.
+func poolDegraded(m *machine, w *watcher) {
+	m.apply(claimOf("kept", "local.holdfast.dev", ""), "--wait")
+	volumes, err := filepath.Glob(filepath.Join(m.root, "pool", "volumes", "*", "data"))
+	if err != nil || len(volumes) != 1 {
+		m.t.Fatalf("volumes: %v, %v", volumes, err)
+	}
+	m.command("chattr", "+i", volumes[0])
+	m.must("delete", "pvc/kept", "sc/kept")
+	w.fires("HoldfastPoolDegraded")
+	trash, err := filepath.Glob(filepath.Join(m.root, "pool", "trash", "*", "data"))
+	if err != nil || len(trash) != 1 {
+		m.t.Fatalf("trash: %v, %v", trash, err)
+	}
+	m.command("chattr", "-i", trash[0])
+	w.stops("HoldfastPoolDegraded")
+}
+
+// driverHangs freezes the filesystem of the pool, as a disk that does not answer.
+func driverHangs(m *machine, w *watcher) {
+	pool := filepath.Join(m.root, "pool")
+	m.command("fsfreeze", "--freeze", pool)
+	m.apply(claimOf("slow", "local.holdfast.dev", ""))
+	w.fires("HoldfastDriverHangs")
+	w.fires("HoldfastOperationHangs")
+	m.command("fsfreeze", "--unfreeze", pool)
+	w.stops("HoldfastDriverHangs", "HoldfastOperationHangs")
+	m.must("delete", "pvc/slow", "sc/slow")
+}
+
+// callFails asks for a volume for which there is no room.
+func callFails(m *machine, w *watcher) {
+	empty := m.fill()
+	m.apply(claimOf("large", "local.holdfast.dev", ""))
+	w.fires("HoldfastCallFails")
+	w.fires("HoldfastOperationFails")
+	empty()
+	w.stops("HoldfastCallFails", "HoldfastOperationFails")
+	m.must("delete", "pvc/large", "sc/large")
+}
+
+func driverUnhealthy(m *machine, w *watcher) {
+	pids := m.drivers()
+	if len(pids) != 1 {
+		m.t.Fatalf("the driver has the processes %v", pids)
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
+		m.t.Fatal(err)
+	}
+	w.fires("HoldfastDriverUnhealthy")
+	if err := syscall.Kill(pids[0], syscall.SIGCONT); err != nil {
+		m.t.Fatal(err)
+	}
+	w.stops("HoldfastDriverUnhealthy", "HoldfastTargetDown")
+}
+
+func driverRestarts(m *machine, w *watcher) {
+	m.unit("/bin/false", "restart: {first: 300ms, longest: 300ms}\n")
+	w.fires("HoldfastDriverRestarts")
+	w.fires("HoldfastDriverNotRegistered")
+	m.unit(programs.holdfast, "")
+	w.stops("HoldfastDriverRestarts", "HoldfastDriverNotRegistered", "HoldfastTargetDown")
+}
+
+func certificateExpires(m *machine, w *watcher) {
+	m.certify(time.Now().Add(24 * time.Hour))
+	w.fires("HoldfastCertificateExpires")
+	m.certify(time.Now().Add(365 * 24 * time.Hour))
+	w.stops("HoldfastCertificateExpires")
+}
+
+func targetDown(m *machine, w *watcher) {
+	m.host.signal(syscall.SIGSTOP)
+	w.fires("HoldfastTargetDown")
+	m.host.signal(syscall.SIGCONT)
+	w.stops("HoldfastTargetDown")
+}
