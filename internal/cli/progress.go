@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 	"github.com/holdfast-csi/holdfast/internal/progress"
+	"github.com/holdfast-csi/holdfast/internal/status"
 )
 
 // redrawEvery is the interval of drawing a live display.
@@ -266,13 +267,4 @@ func (p *display) erase() {
 	p.drawn = 0
 }
 
-// duration is exact enough to compare, and short.
-func duration(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
-	case d < time.Minute:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	}
-	return d.Round(time.Second).String()
-}
+func duration(d time.Duration) string { return status.Duration(d) }

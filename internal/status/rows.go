@@ -2,8 +2,6 @@ package status
 
 import (
 	"cmp"
-	"slices"
-	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -218,7 +216,7 @@ func (v View) Pods() []Row {
 			},
 		}
 		row = row.withStep()
-		row.waits = row.waits && !(podEnded(pod) && pod.DeletionTimestamp == nil)
+		row.waits = row.waits && (!podEnded(pod) || pod.DeletionTimestamp != nil)
 		rows = append(rows, row)
 	}
 	return rows
@@ -290,14 +288,4 @@ func deref(text *string) string {
 		return ""
 	}
 	return *text
-}
-
-// namespaces returns the namespaces of rows, sorted.
-func namespaces(rows []Row) []string {
-	var names []string
-	for _, row := range rows {
-		names = append(names, row.Ref.Namespace)
-	}
-	slices.Sort(names)
-	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return strings.TrimSpace(name) == "" })
 }

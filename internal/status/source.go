@@ -50,7 +50,7 @@ var errClosed = errors.New("the status page ends")
 // Use returns the mirror, complete, for use until release. It waits until every kind was
 // read.
 func (l *Live) Use(ctx context.Context) (view View, release func(), err error) {
-	mirror, err := l.acquire()
+	mirror, err := l.acquire() //nolint:contextcheck // the mirror outlives the request
 	if err != nil {
 		return View{}, nil, err
 	}

@@ -49,8 +49,16 @@ func open(t testing.TB, options Options) *site {
 	return s
 }
 
+// reply is an answer whose body was read.
+type reply struct {
+	StatusCode int
+	Status     string
+	Header     http.Header
+	cookies    []*http.Cookie
+}
+
 // ask sends a request with changes, and follows no redirection.
-func (s *site) ask(method, path string, change ...func(*http.Request)) (*http.Response, string) {
+func (s *site) ask(method, path string, change ...func(*http.Request)) (reply, string) {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.server.URL+path, nil)
 	if err != nil {
@@ -70,7 +78,7 @@ func (s *site) ask(method, path string, change ...func(*http.Request)) (*http.Re
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return answer, string(body)
+	return reply{answer.StatusCode, answer.Status, answer.Header, answer.Cookies()}, string(body)
 }
 
 func header(name, value string) func(*http.Request) {
@@ -190,7 +198,7 @@ func TestToken_isRequired(t *testing.T) {
 }
 
 // login sends the form.
-func (s *site) login(given string) (*http.Response, string) {
+func (s *site) login(given string) (reply, string) {
 	form := url.Values{"token": {given}}.Encode()
 	return s.ask(http.MethodPost, loginPath, func(r *http.Request) {
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(form)), int64(len(form))
@@ -204,12 +212,12 @@ func TestToken_beginsASession(t *testing.T) {
 	now := time.Now()
 	s.handler.access.now = func() time.Time { return now }
 	for _, wrong := range []string{"", "wrong", token + "x", token[:10]} {
-		if answer, _ := s.login(wrong); answer.StatusCode != http.StatusForbidden || len(answer.Cookies()) != 0 {
-			t.Errorf("%q: %s, %v", wrong, answer.Status, answer.Cookies())
+		if answer, _ := s.login(wrong); answer.StatusCode != http.StatusForbidden || len(answer.cookies) != 0 {
+			t.Errorf("%q: %s, %v", wrong, answer.Status, answer.cookies)
 		}
 	}
 	answer, _ := s.login(token)
-	cookies := answer.Cookies()
+	cookies := answer.cookies
 	if answer.StatusCode != http.StatusSeeOther || len(cookies) != 1 {
 		t.Fatalf("the token: %s, %v", answer.Status, cookies)
 	}
@@ -283,7 +291,7 @@ func (s *site) follow(path, digest string) <-chan string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	answer, err := s.server.Client().Do(request)
+	answer, err := s.server.Client().Do(request) //nolint:bodyclose // the goroutine below closes it
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -375,7 +383,7 @@ func TestStream_endsWithThePage(t *testing.T) {
 	events := s.follow("", "")
 	s.until(events, "Overview")
 	s.handler.Close()
-	for range events { //nolint:revive // until it is closed
+	for range events { // until it is closed
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	g "maragu.dev/gomponents"
-	. "maragu.dev/gomponents/html" //nolint:revive,staticcheck // as in shell.go
+	. "maragu.dev/gomponents/html" //nolint:staticcheck // as in shell.go
 
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/status"
@@ -128,7 +128,7 @@ func eventsNode(events []status.Event, now time.Time) g.Node {
 // table says in words.
 func waterfallNode(page status.ObjectPage) g.Node {
 	w := page.Steps
-	var source g.Node = g.Text("")
+	source := g.Text("")
 	if page.FromEvents {
 		source = P(Class("note"), g.Text("A cluster has no journal: these steps are read from timestamps and events, and are exact to the second."))
 	}

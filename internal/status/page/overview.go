@@ -8,7 +8,7 @@ import (
 
 	human "k8s.io/apimachinery/pkg/util/duration"
 	g "maragu.dev/gomponents"
-	. "maragu.dev/gomponents/html" //nolint:revive,staticcheck // as in shell.go
+	. "maragu.dev/gomponents/html" //nolint:staticcheck // as in shell.go
 
 	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/status"

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	g "maragu.dev/gomponents"
-	. "maragu.dev/gomponents/html" //nolint:revive,staticcheck // its functions are the elements of HTML
+	. "maragu.dev/gomponents/html" //nolint:staticcheck // its functions are the elements of HTML
 
 	"github.com/holdfast-csi/holdfast/internal/status"
 )

@@ -34,7 +34,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(h.ending, cancel)()
+	defer context.AfterFunc(h.ending, cancel)() //nolint:contextcheck // it ends with the page, too
 	view, release, err := h.live.Use(ctx)
 	if err != nil {
 		refuse(w, http.StatusServiceUnavailable, sentence(err.Error()))

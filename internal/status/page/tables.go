@@ -6,7 +6,7 @@ import (
 	"time"
 
 	g "maragu.dev/gomponents"
-	. "maragu.dev/gomponents/html" //nolint:revive,staticcheck // as in shell.go
+	. "maragu.dev/gomponents/html" //nolint:staticcheck // as in shell.go
 
 	"github.com/holdfast-csi/holdfast/internal/status"
 )
