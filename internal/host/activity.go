@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
@@ -9,8 +8,8 @@ import (
 )
 
 // Activity returns the counters of the mounted volumes, and the room of the drivers.
-func (h *Host) Activity(ctx context.Context) (api.Activity, error) {
-	mounted, err := h.volumes.Activities(ctx)
+func (h *Host) Activity() (api.Activity, error) {
+	mounted, err := h.volumes.Activities()
 	if err != nil {
 		return api.Activity{}, err
 	}
@@ -18,7 +17,7 @@ func (h *Host) Activity(ctx context.Context) (api.Activity, error) {
 	for _, one := range mounted {
 		answer.Volumes = append(answer.Volumes, volumeActivity(one))
 	}
-	rooms, err := h.volumes.Rooms(ctx, h.plugins.Names())
+	rooms, err := h.volumes.Rooms(h.plugins.Names())
 	if err != nil {
 		return api.Activity{}, err
 	}

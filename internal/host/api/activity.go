@@ -67,8 +67,8 @@ func (c *Client) Activity(ctx context.Context) (Activity, error) {
 	return activity, err
 }
 
-func (s *Server) activity(w http.ResponseWriter, r *http.Request) error {
-	activity, err := s.options.Host.Activity(r.Context())
+func (s *Server) activity(w http.ResponseWriter, _ *http.Request) error {
+	activity, err := s.options.Host.Activity()
 	if err == nil {
 		s.answer(w, http.StatusOK, activity)
 	}

@@ -201,7 +201,7 @@ func (h *fakeHost) Progress() []journal.StepEntry {
 	return []journal.StepEntry{{Volume: "claim ns/data", Step: "create", Progress: &progress.State{Doing: "copying", Done: 1, Total: 2}}}
 }
 
-func (h *fakeHost) Activity(context.Context) (Activity, error) {
+func (h *fakeHost) Activity() (Activity, error) {
 	available := int64(5)
 	return Activity{
 		Volumes: []VolumeActivity{{Volume: "pvc-1", Claim: "ns/data", Device: "loop1", Counters: &Counters{Reads: 7}}},

@@ -38,7 +38,7 @@ type Host interface {
 	// Progress has the steps of which the driver says how far they are.
 	Progress() []journal.StepEntry
 	// Activity has the counters of the mounted volumes.
-	Activity(ctx context.Context) (Activity, error)
+	Activity() (Activity, error)
 	Drivers() []Driver
 	// State returns the progress of the work for an object, one for each controller
 	// that has any.

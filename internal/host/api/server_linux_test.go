@@ -101,6 +101,8 @@ func TestServer_answersEachPath(t *testing.T) {
 		{"GET", "/apis/holdfast.dev/v1/stats", "", 400, "claim is not given"},
 		{"GET", "/apis/holdfast.dev/v1/mounts?pod=default/web", "", 200, `"error":"it is gone"`},
 		{"GET", "/apis/holdfast.dev/v1/mounts", "", 400, "pod is not given"},
+		{"GET", "/apis/holdfast.dev/v1/activity", "", 200, `"device":"loop1","counters":{"reads":7,`},
+		{"GET", "/apis/holdfast.dev/v1/progress", "", 200, `"progress":{"doing":"copying","done":1,"total":2}`},
 		{"GET", "/apis/holdfast.dev/v1/version", "", 200, "v1.2.3"},
 		{"GET", "/apis/holdfast.dev/v1/healthz", "", 200, "ok"},
 		{"POST", "/apis/holdfast.dev/v1/apply?dryRun=true&name=x.yaml", "a: b", 200, `"action":"created"`},

@@ -25,7 +25,7 @@ type Activity struct {
 // Activities returns the mounted volumes. Counters are read now. How full volumes are is
 // asked of the drivers in the background, and is up to figuresAge old: a driver that hangs
 // delays the first answer by figuresWait.
-func (m *Manager) Activities(ctx context.Context) ([]Activity, error) {
+func (m *Manager) Activities() ([]Activity, error) {
 	var uses []*store.VolumeUse
 	all := []Activity{}
 	err := m.view(func(tx *store.Tx) (err error) {
@@ -47,7 +47,7 @@ func (m *Manager) Activities(ctx context.Context) ([]Activity, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := m.figures.usage.current(ctx, m.usageQuestions(uses))
+	known := m.figures.usage.current(m.usageQuestions(uses))
 	var devices deviceFinder
 	for i, use := range uses {
 		all[i].Bytes = known[use.Name]

@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
@@ -40,75 +41,64 @@ type figureSet[V any] struct {
 }
 
 type figure[V any] struct {
-	value *V // nil if it is not known
-	at    time.Time
-	// answered is closed when the call that runs has ended; nil if none runs.
-	answered chan struct{}
+	concurrency.Background[*V]
+	// next is what the next call asks: the path of a volume may be another one by then.
+	next  atomic.Pointer[question[V]]
+	asked atomic.Bool
 }
 
 // current returns what is known for the keys of the questions, and forgets all other keys.
 // It waits for figures that were never asked for, and not for a driver that hangs.
-func (a *figureSet[V]) current(ctx context.Context, questions []question[V]) map[string]*V {
-	timer := time.NewTimer(figuresWait)
-	defer timer.Stop()
-	for _, answered := range a.askDue(ctx, questions) {
-		select {
-		case <-answered:
-			continue
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		break
+func (s *figureSet[V]) current(questions []question[V]) map[string]*V {
+	var mu sync.Mutex
+	known := make(map[string]*V, len(questions))
+	var group sync.WaitGroup
+	for key, one := range s.renew(questions) {
+		group.Go(func() {
+			patience := figuresWait
+			if one.asked.Swap(true) {
+				patience = 0
+			}
+			answer := one.Get(patience)
+			mu.Lock()
+			defer mu.Unlock()
+			known[key] = answer.Value
+		})
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	known := make(map[string]*V, len(a.known))
-	for key, one := range a.known {
-		known[key] = one.value
-	}
+	group.Wait()
 	return known
 }
 
-// askDue asks the questions that are due, and returns what ends with the first answers to
-// new ones.
-func (a *figureSet[V]) askDue(ctx context.Context, questions []question[V]) (first []chan struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	asked := make(map[string]*figure[V], len(questions))
+// renew makes the set that of the questions, and returns it.
+func (s *figureSet[V]) renew(questions []question[V]) map[string]*figure[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := make(map[string]*figure[V], len(questions))
 	for _, q := range questions {
-		one := a.known[q.key]
+		one := s.known[q.key]
 		if one == nil {
 			one = &figure[V]{}
+			one.Fresh, one.Ask = figuresAge, func(ctx context.Context) *V { return s.ask(ctx, one.next.Load()) }
 		}
-		asked[q.key] = one
-		if one.answered == nil && time.Since(one.at) >= figuresAge {
-			one.answered = make(chan struct{})
-			if one.at.IsZero() {
-				first = append(first, one.answered)
-			}
-			// The call outlives the caller, and has a limit of its own.
-			go a.ask(context.WithoutCancel(ctx), one, q)
-		}
+		one.next.Store(&q)
+		now[q.key] = one
 	}
-	a.known = asked
-	return first
+	s.known = now
+	return now
 }
 
-func (a *figureSet[V]) ask(ctx context.Context, one *figure[V], q question[V]) {
-	var value *V
-	leave, err := a.slots.Enter(ctx, q.driver, figureCalls)
-	if err == nil {
-		bounded, cancel := context.WithTimeout(ctx, StatsTimeout)
-		value, err = q.ask(bounded)
-		cancel()
-		leave()
-	}
+// ask returns nil if the driver fails.
+func (s *figureSet[V]) ask(ctx context.Context, q *question[V]) *V {
+	leave, err := s.slots.Enter(ctx, q.driver, figureCalls)
 	if err != nil {
-		value = nil
+		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	one.value, one.at = value, time.Now()
-	close(one.answered)
-	one.answered = nil
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, StatsTimeout)
+	defer cancel()
+	value, err := q.ask(ctx)
+	if err != nil {
+		return nil
+	}
+	return value
 }

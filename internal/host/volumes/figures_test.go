@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 func answering(key string, value int64, asked *atomic.Int64) question[int64] {
@@ -20,7 +19,7 @@ func TestFigures_areAskedForOnceInAWhile(t *testing.T) {
 	var asked atomic.Int64
 	questions := []question[int64]{answering("a", 1, &asked), answering("b", 2, &asked)}
 	for range 3 {
-		known := set.current(t.Context(), questions)
+		known := set.current(questions)
 		if len(known) != 2 || *known["a"] != 1 || *known["b"] != 2 {
 			t.Fatalf("known are %v", known)
 		}
@@ -28,14 +27,11 @@ func TestFigures_areAskedForOnceInAWhile(t *testing.T) {
 	if asked.Load() != 2 {
 		t.Errorf("the drivers were asked %d times, want once for each", asked.Load())
 	}
-	set.mu.Lock()
-	set.known["a"].at = time.Now().Add(-figuresAge) // it is old
-	set.mu.Unlock()
-	set.current(t.Context(), questions) // does not wait for what is known, if old
-	for asked.Load() != 3 {
-		set.current(t.Context(), questions)
+	set.known["a"].Fresh = 0 // it is old at once
+	for asked.Load() < 3 {
+		set.current(questions)
 	}
-	if known := set.current(t.Context(), questions[:1]); len(known) != 1 {
+	if known := set.current(questions[:1]); len(known) != 1 {
 		t.Errorf("what nobody asks for any more is kept: %v", known)
 	}
 }
@@ -43,7 +39,7 @@ func TestFigures_areAskedForOnceInAWhile(t *testing.T) {
 func TestFigures_ofADriverThatDoesNotSayAreUnknown(t *testing.T) {
 	var set figureSet[int64]
 	value := int64(3)
-	known := set.current(t.Context(), []question[int64]{
+	known := set.current([]question[int64]{
 		{key: "fails", driver: "d", ask: func(context.Context) (*int64, error) { return &value, errors.New("no") }},
 		{key: "silent", driver: "d", ask: func(context.Context) (*int64, error) { return nil, nil }},
 	})
@@ -65,16 +61,16 @@ func TestFigures_doNotWaitForADriverThatHangs(t *testing.T) {
 		return nil, nil
 	}}
 	questions := []question[int64]{hanging, answering("a", 1, &asked)}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // the first caller does not want to wait at all
-	set.current(ctx, questions)
-	var known map[string]*int64
+	known := set.current(questions) // waits a moment
 	for known["a"] == nil {
-		known = set.current(t.Context(), questions)
+		known = set.current(questions)
 	}
 	if hung.Load() > 1 || known["hung"] != nil {
 		t.Errorf("the hanging driver was asked %d times", hung.Load())
 	}
 	close(release)
 	<-ended
+	if err := set.known["hung"].Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

@@ -20,9 +20,9 @@ type Room struct {
 
 // Rooms returns the room of the named drivers, and of those that have volumes. What drivers
 // report is asked for in the background, like how full volumes are.
-func (m *Manager) Rooms(ctx context.Context, names []string) (map[string]Room, error) {
+func (m *Manager) Rooms(names []string) (map[string]Room, error) {
 	rooms := map[string]Room{}
-	for name, available := range m.figures.rooms.current(ctx, m.roomQuestions(names)) {
+	for name, available := range m.figures.rooms.current(m.roomQuestions(names)) {
 		rooms[name] = Room{Available: available}
 	}
 	return rooms, m.view(func(tx *store.Tx) error {
