@@ -28,7 +28,7 @@ func TestExec_inAPodsContainer(t *testing.T) {
 		"are of exec POD":                  {"exec", "-i", "--volume", "data:/x", "--", "true"},
 		"standard input is not a terminal": {"exec", "-t", "configured", "--", "true"},
 	} {
-		if code, _, complained := m.holdfast(words...); code == 0 || !strings.Contains(complained, want) {
+		if code, _, complained := m.holdfast(words[0], words[1:]...); code == 0 || !strings.Contains(complained, want) {
 			t.Errorf("%v ends with %d and says %q; want %s", words, code, complained, want)
 		}
 	}
