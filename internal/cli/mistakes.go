@@ -16,7 +16,7 @@ import (
 func otherWords() map[string]string {
 	return map[string]string{
 		"ps": "get pods", "ls": "get all", "list": "get all", "show": "describe", "inspect": "describe",
-		"rm": "delete", "remove": "delete", "log": "logs", "explain": "why",
+		"rm": "delete", "remove": "delete", "log": "logs", "expand": "resize", "grow": "resize", "explain": "why",
 		"mount": "hold", "attach": "hold", "umount": "release", "unmount": "release", "detach": "release",
 		"start": "host", "serve": "host", "daemon": "host", "up": "apply", "down": "delete",
 	}

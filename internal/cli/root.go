@@ -61,6 +61,7 @@ func NewRoot(stamped string) *cobra.Command {
 		newSidecarsCommand(version), newCoordinateCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version),
 		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVersionCommand(version))
 	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
+		newCreateCommand(), newRestoreCommand(), newResizeCommand(),
 		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand(), newStatusCommand(),
 		newTopCommand())
 	return root

@@ -50,7 +50,7 @@ func (h *Host) applyFiles(files []manifest.File, o api.ApplyOptions) (*applier, 
 		return nil, refuse(api.ErrInvalid, err)
 	}
 	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate,
-		now: metav1.NewTime(time.Now().Truncate(time.Second)), unused: objects.Unused}
+		now: metav1.NewTime(time.Now().Truncate(time.Second)), unused: objects.Unused, create: o.Create}
 	if o.Run {
 		a.run = &forRun{node: h.nodeName(), registered: h.isRegistered, given: map[string]bool{}}
 	}
@@ -100,6 +100,7 @@ type applier struct {
 	unused   []string // manifest.Objects.Unused
 	warnings []string
 	advice   []string // those of the policy, out of warnings
+	create   bool     // of api.ApplyOptions
 	run      *forRun  // of api.ApplyOptions.Run, nil without
 }
 
@@ -199,7 +200,7 @@ func (a *applier) put(c *change) error {
 // merge changes a stored object to the given one; the action reports whether it
 // differed.
 func (a *applier) merge(c *change, stored store.Object) {
-	m := merger{state: a.state, stored: stored, given: c.Object}
+	m := merger{state: a.state, stored: stored, given: c.Object, create: a.create}
 	changed, err := m.merge()
 	if err != nil && a.changePod(c.Object) {
 		changed, err = m.merge() // the API server applies an edit in the same way

@@ -23,6 +23,8 @@ type merger struct {
 	given    manifest.Object
 	merged   store.Object
 	warnings []string
+	// create: the stored object must not change.
+	create bool
 }
 
 // merge fills in merged. changed is false if it equals the stored object.
@@ -37,6 +39,9 @@ func (m *merger) merge() (changed bool, err error) {
 	differences, err := compare(before, m.merged)
 	if err != nil {
 		return false, err
+	}
+	if m.create {
+		return false, m.checkSame(differences)
 	}
 	if problems := m.checkDifferences(differences, before); len(problems) > 0 {
 		return false, refuse(api.ErrInvalid, errors.Join(problems...))

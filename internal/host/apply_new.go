@@ -172,3 +172,19 @@ func isSame(a, b store.Object) bool {
 	second, err := json.Marshal(b)
 	return err == nil && bytes.Equal(first, second)
 }
+
+// AppliedMetadata returns the labels and annotations of an object that were applied, and
+// not written by controllers: those that an apply of the whole object has to repeat.
+func AppliedMetadata(object store.Object) (labels, annotations map[string]string) {
+	fields := ownedBy(object.GetManagedFields())
+	return ofOwner(object.GetLabels(), fields.Metadata.Labels), ofOwner(object.GetAnnotations(), fields.Metadata.Annotations)
+}
+
+func ofOwner(values map[string]string, owned map[string]struct{}) map[string]string {
+	kept := maps.Clone(values)
+	maps.DeleteFunc(kept, func(key, _ string) bool {
+		_, ok := owned["f:"+key]
+		return !ok
+	})
+	return kept
+}

@@ -21,6 +21,9 @@ var (
 type ApplyOptions struct {
 	// DryRun checks everything and writes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
+	// Create refuses to change an object that exists: ErrConflict names what differs
+	// from it. One that differs in nothing that is given is Unchanged.
+	Create bool `json:"create,omitempty"`
 	// Run is for a caller that runs the pods of the files itself, once, and makes
 	// a hold for each: the pods are checked and not stored, an object that would
 	// wait for another one is refused, and the call returns when every claim has

@@ -37,6 +37,9 @@ func (c *Client) Apply(ctx context.Context, files []manifest.File, options Apply
 	if options.DryRun {
 		query.Set("dryRun", "true")
 	}
+	if options.Create {
+		query.Set("create", "true")
+	}
 	if options.Run {
 		query.Set("run", "true")
 	}

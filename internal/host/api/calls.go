@@ -87,6 +87,10 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badRequest("run: %v", err)
 	}
+	create, err := boolean(query.Get("create"))
+	if err != nil {
+		return badRequest("create: %v", err)
+	}
 	data, err := body(w, r)
 	if err != nil {
 		return err
@@ -99,7 +103,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	} else if files[0].Name == "" {
 		files[0].Name = "request"
 	}
-	result, err := s.options.Host.Apply(r.Context(), files, ApplyOptions{DryRun: dryRun, Run: forRun})
+	result, err := s.options.Host.Apply(r.Context(), files, ApplyOptions{DryRun: dryRun, Run: forRun, Create: create})
 	if err != nil {
 		return err
 	}
