@@ -108,11 +108,20 @@ func (t *Tracer) Past(traceparent, name string, began time.Time) {
 
 // Step begins a span below that of the context. Without one it does nothing.
 func Step(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, End) {
+	return below(ctx, name, trace.SpanKindInternal, attributes)
+}
+
+// Call is Step for a call of another component.
+func Call(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, End) {
+	return below(ctx, name, trace.SpanKindClient, attributes)
+}
+
+func below(ctx context.Context, name string, kind trace.SpanKind, attributes []attribute.KeyValue) (context.Context, End) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		return ctx, func(error) {}
 	}
-	ctx, span := parent.TracerProvider().Tracer(scope).Start(ctx, name, trace.WithAttributes(attributes...))
+	ctx, span := parent.TracerProvider().Tracer(scope).Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
 	return ctx, ending(span)
 }
 
