@@ -71,6 +71,7 @@ func newDriverCommand(version string) *cobra.Command {
 	flags.StringVar(&f.registrationPath, "registration-path", "",
 		"`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
 	bindMetrics(flags, &f.metricsAddress, &f.metricsTLS)
+	bindVolumeMetrics(flags, &f.metricsVolumes)
 	bindProfiles(flags, &f.pprofAddress)
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")

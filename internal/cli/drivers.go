@@ -53,6 +53,7 @@ type driverConfig struct {
 	registrationCheck time.Duration
 	metricsAddress    string // "" for none
 	metricsTLS        telemetry.TLS
+	metricsVolumes    uint   // with metrics of their own
 	pprofAddress      string // "" for none
 	// kubernetes runs the controllers in this process; nil does not.
 	kubernetes *kubeFlags

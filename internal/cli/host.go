@@ -46,6 +46,7 @@ type hostConfig struct {
 	metricsTLS          telemetry.TLS
 	status              statusPage
 	pools               *knownPools
+	metricsVolumes      uint
 }
 
 func newHostCommand(version string) *cobra.Command {
@@ -68,6 +69,7 @@ func newHostCommand(version string) *cobra.Command {
 	flags.StringVar(&c.volumePlugin, "volume-plugin", "", "`SOCKET` for Docker and Podman, such as /run/docker/plugins/holdfast.sock: claims are their volumes (default: none)")
 	bindHostMetrics(flags, &c.metricsAddress, &c.metricsTLS)
 	c.status.bind(flags, "status-", "", "`HOST:PORT` to serve the status page at, such as 127.0.0.1:8780 (default: only at the host's socket)")
+	bindVolumeMetrics(flags, &c.metricsVolumes)
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
 	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c), newHostBackupsCommand(&c),
@@ -134,7 +136,7 @@ func (c hostConfig) open(
 		return nil, &UsageError{Err: err}
 	}
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points,
-		registry: registry, pools: c.pools}
+		registry: registry, metricsVolumes: c.metricsVolumes, pools: c.pools}
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey, Registerer: registry, Tracer: tracer,
 		Rest:     func() { releaseMemory(logger) },

@@ -29,6 +29,7 @@ type fileBackend struct {
 	// forgetful: it does not know the written extents, like a whole disk.
 	forgetful bool
 	problems  []backend.HealthProblem
+	listed    []backend.NodeVolume // by NodeVolumes, with their devices
 
 	mu   sync.Mutex
 	spec backend.EphemeralSpec // of the last CreateEphemeral
@@ -296,4 +297,14 @@ func (b *fileBackend) NodeVolumeHealth(context.Context, string) ([]backend.Healt
 
 func (b *fileBackend) StorageHealth(context.Context) ([]backend.HealthProblem, error) {
 	return b.problems, nil
+}
+
+func (b *fileBackend) NodeVolumes(ctx context.Context) (volumes []backend.NodeVolume, err error) {
+	for _, volume := range b.listed {
+		if volume.Devices, err = b.Devices(ctx, volume.ID); err != nil {
+			return nil, err
+		}
+		volumes = append(volumes, volume)
+	}
+	return volumes, nil
 }

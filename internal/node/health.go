@@ -147,18 +147,23 @@ func (e *Engine) examinePath(found *problems, name, path string, devices []backe
 
 func (e *Engine) examineFilesystem(found *problems, node *mount.Node, path string) {
 	state, err := node.FilesystemState()
+	found.addState(state, err, path)
+}
+
+// addState adds what a filesystem reports of itself.
+func (p *problems) addState(state mount.State, err error, path string) {
 	if err != nil {
-		found.add(backend.HealthProblem{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemFailed,
+		p.add(backend.HealthProblem{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemFailed,
 			Message: fmt.Sprintf("the filesystem at %s cannot be read: %v; see the kernel log", path, err)})
 		return
 	}
 	if state.Errors > 0 {
-		found.add(backend.HealthProblem{Kind: backend.HealthDegraded, Reason: ReasonFilesystemErrors,
+		p.add(backend.HealthProblem{Kind: backend.HealthDegraded, Reason: ReasonFilesystemErrors,
 			Message: fmt.Sprintf("the filesystem recorded %d errors; stop the workload, then stage the volume again, which "+
 				"checks it", state.Errors)})
 	}
 	if state.ForcedReadOnly {
-		found.add(backend.HealthProblem{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemReadOnly,
+		p.add(backend.HealthProblem{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemReadOnly,
 			Message: "the kernel made the filesystem read-only after an error; see the kernel log"})
 	}
 }

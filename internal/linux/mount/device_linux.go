@@ -25,6 +25,17 @@ func OfDevice(table []*mountinfo.Info, number uint64) []*mountinfo.Info {
 	return found
 }
 
+// ByDevice maps the numbers of block devices to the mounts whose filesystem is on them.
+func ByDevice(table []*mountinfo.Info) map[uint64][]*mountinfo.Info {
+	mounts := map[uint64][]*mountinfo.Info{}
+	for _, m := range table {
+		if number, err := sourceNumber(m); err == nil {
+			mounts[number] = append(mounts[number], m)
+		}
+	}
+	return mounts
+}
+
 // IsOfDevice reports whether one mount's filesystem is on the device.
 func IsOfDevice(m *mountinfo.Info, number uint64) bool {
 	found, err := sourceNumber(m)

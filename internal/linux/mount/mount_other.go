@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/moby/sys/mountinfo"
+
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
@@ -108,3 +110,6 @@ type State struct {
 
 // FilesystemState is for Linux.
 func (n *Node) FilesystemState() (State, error) { return State{}, unsupported() }
+
+// FilesystemStateIn returns an error: this system has no mounts.
+func (n *Node) FilesystemStateIn([]*mountinfo.Info) (State, error) { return State{}, unsupported() }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/linux/kernel"
@@ -25,16 +26,21 @@ type State struct {
 // FilesystemState asks the filesystem of a mount. The error is that its root
 // cannot be read any more, as after the shutdown of an xfs.
 func (n *Node) FilesystemState() (State, error) {
+	table, err := Table()
+	if err != nil {
+		return State{}, err
+	}
+	return n.FilesystemStateIn(table)
+}
+
+// FilesystemStateIn is FilesystemState with a mount table that was read a moment ago.
+func (n *Node) FilesystemStateIn(table []*mountinfo.Info) (State, error) {
 	var state State
 	dir, err := n.readRoot()
 	if err != nil {
 		return state, err
 	}
 	defer func() { _ = dir.Close() }()
-	table, err := Table()
-	if err != nil {
-		return state, err
-	}
 	entry := ByID(table, n.MountID)
 	if entry == nil {
 		return state, nil
