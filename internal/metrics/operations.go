@@ -113,7 +113,9 @@ func (o *Operations) states(now time.Time) map[series]state {
 	found := map[series]state{}
 	for _, w := range o.all() {
 		for _, kind := range w.kinds {
-			found[series{w.driver, kind, ReasonRunning}] = found[series{w.driver, kind, ReasonRunning}]
+			if s := (series{w.driver, kind, ReasonRunning}); found[s].count == 0 {
+				found[s] = state{}
+			}
 		}
 		w.view(func(operation Operation) {
 			s := series{cmp.Or(operation.Driver, w.driver), operation.Kind, operation.Reason}

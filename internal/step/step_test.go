@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/metrics/metricstest"
 	"github.com/holdfast-csi/holdfast/internal/tracing/tracingtest"
 )
 
@@ -45,20 +46,9 @@ func TestBegin_recordsOfTheContext(t *testing.T) {
 	}
 	_, end := Begin(t.Context(), "unseen")
 	end(nil)
-	families, err := registry.Gather()
-	if err != nil || len(families) != 1 {
-		t.Fatalf("gathered %v, %v", families, err)
-	}
-	got := []string{}
-	for _, metric := range families[0].GetMetric() {
-		values := []string{}
-		for _, label := range metric.GetLabel() {
-			values = append(values, label.GetValue())
-		}
-		got = append(got, strings.Join(values, " "))
-	}
-	if want := []string{"local.holdfast.dev ok mount", "local.holdfast.dev retry mount"}; !slices.Equal(got, want) {
-		t.Errorf("the series are %q, want %q", got, want)
+	want := "step_seconds local.holdfast.dev ok mount 1\nstep_seconds local.holdfast.dev retry mount 1"
+	if got := metricstest.Series(t, registry); got != want {
+		t.Errorf("the series are\n%s\nwant\n%s", got, want)
 	}
 	if _, err := NewRecorder(registry, "holdfast_step_seconds", "Time of steps."); err == nil {
 		t.Error("a name is registered twice")

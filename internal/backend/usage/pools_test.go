@@ -2,14 +2,13 @@ package usage
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/metrics/metricstest"
 )
 
 // reporter answers with its pools, once for each value in turn.
@@ -23,29 +22,10 @@ func (r *reporter) Pools(context.Context) []backend.Pool {
 	return r.pools
 }
 
-// page is what a scrape finds, one line for each series.
+// page is what a scrape finds.
 func page(t *testing.T, collector prometheus.Collector) string {
 	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(collector)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := []string{}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			values := []string{strings.TrimPrefix(family.GetName(), "holdfast_")}
-			for _, label := range metric.GetLabel() {
-				if name := label.GetName(); name != "driver_name" && name != "pool" {
-					values = append(values, label.GetValue())
-				}
-			}
-			lines = append(lines, fmt.Sprint(strings.Join(values, " "), " ", metric.GetGauge().GetValue()+metric.GetCounter().GetValue()))
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	return metricstest.SeriesOf(t, collector, "driver_name", "pool")
 }
 
 func TestPools_page(t *testing.T) {

@@ -2,15 +2,14 @@ package server
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics/metricstest"
 )
 
 // clock is an unfinished with a time that only the test moves.
@@ -32,27 +31,10 @@ func (c *clock) attempt(method string, request proto.Message, code codes.Code) {
 	end(code)
 }
 
-// page is what a scrape finds, one line for each series.
+// page is what a scrape finds.
 func (c *clock) page(t *testing.T) string {
 	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(c.unfinished)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := []string{}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			values := []string{strings.TrimPrefix(family.GetName(), "holdfast_rpc_")}
-			for _, label := range metric.GetLabel() {
-				values = append(values, label.GetValue())
-			}
-			lines = append(lines, fmt.Sprint(strings.Join(values, " "), " ", metric.GetGauge().GetValue()))
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	return metricstest.SeriesOf(t, c.unfinished)
 }
 
 func TestUnfinished_ageIsFromTheFirstAttempt(t *testing.T) {
@@ -62,11 +44,11 @@ func TestUnfinished_ageIsFromTheFirstAttempt(t *testing.T) {
 		c.attempt("NodeStageVolume", stage, codes.Unavailable)
 		c.time = c.time.Add(time.Minute)
 	}
-	if got, want := c.page(t), "oldest_seconds NodeStageVolume Unavailable 183\nunfinished NodeStageVolume Unavailable 1"; got != want {
+	if got, want := c.page(t), "rpc_oldest_seconds NodeStageVolume Unavailable 183\nrpc_unfinished NodeStageVolume Unavailable 1"; got != want {
 		t.Errorf("the page has\n%s\nwant\n%s", got, want)
 	}
 	end := c.begin("NodeStageVolume", stage)
-	if got, want := c.page(t), "oldest_seconds NodeStageVolume running 183\nunfinished NodeStageVolume running 1"; got != want {
+	if got, want := c.page(t), "rpc_oldest_seconds NodeStageVolume running 183\nrpc_unfinished NodeStageVolume running 1"; got != want {
 		t.Errorf("while it runs the page has\n%s\nwant\n%s", got, want)
 	}
 	end(codes.OK)
@@ -121,7 +103,7 @@ func TestUnfinished_isForgottenWithoutRepetition(t *testing.T) {
 		t.Errorf("after %s the page has\n%s", forgetAfter, got)
 	}
 	c.attempt("CreateVolume", &csi.CreateVolumeRequest{Name: "pvc-1"}, codes.ResourceExhausted)
-	if got, want := c.page(t), "oldest_seconds CreateVolume ResourceExhausted 1\nunfinished CreateVolume ResourceExhausted 1"; got != want {
+	if got, want := c.page(t), "rpc_oldest_seconds CreateVolume ResourceExhausted 1\nrpc_unfinished CreateVolume ResourceExhausted 1"; got != want {
 		t.Errorf("a new attempt is\n%s\nwant\n%s", got, want)
 	}
 }
