@@ -58,8 +58,16 @@ type Volumes struct {
 	states, conditions, frozen, unresponsive, omitted *prometheus.Desc
 	single                                            []single
 
-	mu   sync.Mutex
-	idle map[string]progress // by device
+	mu    sync.Mutex
+	idle  map[string]progress // by device
+	first map[string]start    // by volume
+}
+
+// start has the counters of a device when a volume was first seen on it. A loop device
+// has counted for the volumes that had it before, too.
+type start struct {
+	device   string
+	counters blockdev.Counters
 }
 
 // progress is the last change of the number of requests that a device completed.
@@ -83,7 +91,8 @@ func NewVolumes(survey Survey, driver string, limit int) *Volumes {
 		return prometheus.NewDesc("holdfast_"+name, help, of, labels)
 	}
 	v := &Volumes{
-		limit: limit, counters: blockdev.NamedCounters, now: time.Now, idle: map[string]progress{},
+		limit: limit, counters: blockdev.NamedCounters, now: time.Now,
+		idle: map[string]progress{}, first: map[string]start{},
 		states: desc("volumes", "Volumes of this machine, by state: available, attached (has a device), staged, published.", "state"),
 		conditions: desc("volume_condition", "Volumes in use that have a condition which is not normal, by its reason as in "+
 			"GetVolumeHealth.", "condition"),
@@ -112,7 +121,7 @@ func singles(driver string) []single {
 			func(v Volume, _ blockdev.Counters) float64 { return float64(v.Size) }),
 		metric("used_bytes", "Used bytes of the volume's filesystem.", prometheus.GaugeValue,
 			func(v Volume, _ blockdev.Counters) float64 { return float64(v.Used) }),
-		counter("reads_total", "Reads that the volume's device completed.",
+		counter("reads_total", "Reads that the volume's device completed since this process first saw it.",
 			func(c blockdev.Counters) float64 { return float64(c.Reads) }),
 		counter("writes_total", "Writes that the volume's device completed.",
 			func(c blockdev.Counters) float64 { return float64(c.Writes) }),
@@ -129,17 +138,24 @@ func singles(driver string) []single {
 	}
 }
 
-// watch marks the volumes whose devices have requests and complete none.
+// watch marks the volumes whose devices have requests and complete none, and notes the
+// counters of the devices that volumes got.
 func (v *Volumes) watch(volumes []Volume) []Volume {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now, seen := v.now(), map[string]progress{}
+	now, seen, first := v.now(), map[string]progress{}, map[string]start{}
 	for i, volume := range volumes {
 		if volume.Device == "" {
 			continue
 		}
 		counters, err := v.counters(volume.Device)
-		if err != nil || counters.InFlight == 0 {
+		if err != nil {
+			continue
+		}
+		if first[volume.ID] = v.first[volume.ID]; first[volume.ID].device != volume.Device {
+			first[volume.ID] = start{volume.Device, counters}
+		}
+		if counters.InFlight == 0 {
 			continue
 		}
 		state := progress{counters.Reads + counters.Writes, now}
@@ -149,7 +165,7 @@ func (v *Volumes) watch(volumes []Volume) []Volume {
 		seen[volume.Device] = state
 		volumes[i].Unresponsive = volume.Unresponsive || now.Sub(state.since) >= stalled
 	}
-	v.idle = seen
+	v.idle, v.first = seen, first
 	return volumes
 }
 
@@ -215,6 +231,7 @@ func (v *Volumes) collectSingle(to chan<- prometheus.Metric, used []Volume) {
 	slices.SortFunc(used, func(a, b Volume) int { return cmp.Compare(a.ID, b.ID) })
 	for _, volume := range used[:min(v.limit, len(used))] {
 		counters, err := v.counters(volume.Device)
+		counters = since(counters, v.firstOf(volume.ID))
 		for _, s := range v.single {
 			value := s.value(volume, counters)
 			if value < 0 || err != nil && s.kind == prometheus.CounterValue {
@@ -223,4 +240,28 @@ func (v *Volumes) collectSingle(to chan<- prometheus.Metric, used []Volume) {
 			to <- prometheus.MustNewConstMetric(s.desc, s.kind, value, volume.ID)
 		}
 	}
+}
+
+func (v *Volumes) firstOf(id string) blockdev.Counters {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.first[id].counters
+}
+
+// since returns what was counted after the first counters. A time that wrapped begins
+// again.
+func since(now, first blockdev.Counters) blockdev.Counters {
+	return blockdev.Counters{
+		Reads: less(now.Reads, first.Reads), ReadBytes: less(now.ReadBytes, first.ReadBytes),
+		Writes: less(now.Writes, first.Writes), WrittenBytes: less(now.WrittenBytes, first.WrittenBytes),
+		ReadTime: less(now.ReadTime, first.ReadTime), WriteTime: less(now.WriteTime, first.WriteTime),
+		BusyTime: less(now.BusyTime, first.BusyTime), InFlight: now.InFlight,
+	}
+}
+
+func less[T uint64 | time.Duration](now, first T) T {
+	if now < first {
+		return now
+	}
+	return now - first
 }

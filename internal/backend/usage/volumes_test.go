@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,18 +26,18 @@ func TestVolumes_page(t *testing.T) {
 	}
 	want := `filesystem_frozen 1
 volume_condition FilesystemReadOnly 2
-volume_io_seconds_total vol-c 1.5
-volume_read_bytes_total vol-c 512
-volume_read_seconds_total vol-c 1
-volume_reads_total vol-c 1
+volume_io_seconds_total vol-c 0
+volume_read_bytes_total vol-c 0
+volume_read_seconds_total vol-c 0
+volume_reads_total vol-c 0
 volume_series_omitted 1
 volume_size_bytes vol-a 100
 volume_size_bytes vol-c 300
 volume_unresponsive 1
 volume_used_bytes vol-c 30
-volume_write_seconds_total vol-c 2
-volume_writes_total vol-c 2
-volume_written_bytes_total vol-c 1024
+volume_write_seconds_total vol-c 0
+volume_writes_total vol-c 0
+volume_written_bytes_total vol-c 0
 volumes attached 0
 volumes available 1
 volumes published 2
@@ -72,6 +73,37 @@ func TestVolumes_noticeADeviceThatCompletesNothing(t *testing.T) {
 		got := v.watch([]Volume{{ID: "vol-a", Device: "loop1"}, {ID: "vol-b"}})
 		if got[0].Unresponsive != step.unresponsive || got[1].Unresponsive {
 			t.Errorf("step %d: unresponsive is %t", i, got[0].Unresponsive)
+		}
+	}
+}
+
+// A device has counted for other volumes before, and a volume may get another device: its
+// own counters begin at zero each time, which Prometheus takes for a restart.
+func TestVolumes_countWhatTheVolumeDid(t *testing.T) {
+	counted := map[string]blockdev.Counters{"loop1": {Reads: 100, ReadBytes: 1 << 20, ReadTime: time.Minute}, "loop2": {Reads: 7000}}
+	device := "loop1"
+	v := NewVolumes(func(context.Context) []Volume {
+		return []Volume{{ID: "vol-a", State: Staged, Device: device, Used: -1}}
+	}, "d", 1)
+	v.question.Fresh, v.question.Share = 0, 0
+	v.counters = func(device string) (blockdev.Counters, error) { return counted[device], nil }
+	for i, c := range []struct {
+		device string
+		adds   uint64
+		want   string
+	}{
+		{"loop1", 0, "volume_reads_total vol-a 0\n"},
+		{"loop1", 5, "volume_reads_total vol-a 5\n"},
+		{"loop2", 0, "volume_reads_total vol-a 0\n"},
+		{"loop2", 3, "volume_reads_total vol-a 3\n"},
+	} {
+		device = c.device
+		page(t, v) // the survey sees the device
+		state := counted[c.device]
+		state.Reads += c.adds
+		counted[c.device] = state
+		if got := page(t, v); !strings.Contains(got, c.want) {
+			t.Errorf("step %d: the page has\n%s\nwant %s", i, got, c.want)
 		}
 	}
 }
