@@ -35,7 +35,7 @@ func TestMetricsPage_hasThoseOfTheDriver(t *testing.T) {
 		Elsewhere: []string{"holdfast_pool_", "holdfast_volume", "holdfast_filesystem_frozen"},
 		Gauges:    []string{"holdfast_rpc_oldest_seconds"}})
 	metricstest.Check(t, metricstest.Part{Name: "local", Page: metricsPage, Registries: []*prometheus.Registry{c.registry},
-		Elsewhere: []string{"holdfast_rpc_", "holdfast_step_"}, Gauges: []string{"holdfast_pool_full_seconds"}})
+		Elsewhere: []string{"holdfast_rpc_", "holdfast_step_", "holdfast_progress_"}, Gauges: []string{"holdfast_pool_full_seconds"}})
 	if err := process.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
