@@ -25,9 +25,8 @@ func host() page {
 			}},
 			{"Drivers", []panel{
 				lines("Registered", number, "1 while the driver is registered.", query{"holdfast_driver_registered" + one, "{{driver_name}}"}),
-				lines("Healthy", number, "1 while the driver reports that it is ready.", query{"holdfast_driver_healthy" + one, "{{driver_name}}"}),
+				lines("Healthy", number, "1 while a process serves the socket of the registered driver.", query{"holdfast_driver_healthy" + one, "{{driver_name}}"}),
 				lines("Restarts", number, "In the last hour.", query{"increase(holdfast_driver_restarts_total" + one + "[1h])", "{{driver_name}}"}),
-				lines("Time since the last answer", seconds, "", query{"time() - holdfast_driver_last_answer_timestamp_seconds" + one, "{{driver_name}}"}),
 			}},
 			pools(one), volumes(one), operations(one), queues(one),
 			steps("Steps of the host", "holdfast_host_step_seconds", one), steps("Steps of its own driver", "holdfast_step_seconds", one), processes(one),

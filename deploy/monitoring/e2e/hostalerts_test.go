@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +31,8 @@ func TestAlerts_ofTheHost(t *testing.T) {
 		{"deleted files that cannot be removed", poolDegraded},
 		{"a disk that hangs", driverHangs},
 		{"a volume for which there is no room", callFails},
-		{"a driver that hangs", driverUnhealthy},
+		{"a driver that hangs", driverStops},
+		{"a driver that is killed", driverUnhealthy},
 		{"a driver that ends again and again", driverRestarts},
 		{"a certificate that expires", certificateExpires},
 		{"a host that hangs", targetDown},
@@ -163,19 +165,48 @@ func callFails(m *machine, w *watcher) {
 	m.must("delete", "pvc/large", "sc/large")
 }
 
-func driverUnhealthy(m *machine, w *watcher) {
-	pids := m.drivers()
-	if len(pids) != 1 {
-		m.t.Fatalf("the driver has the processes %v", pids)
+// driverStops stops the process of a driver that is asked for a volume.
+func driverStops(m *machine, w *watcher) {
+	pid := m.driver()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		m.t.Fatal(err)
 	}
-	if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
+	m.apply(claimOf("stopped", otherDriver, ""))
+	w.fires("HoldfastOperationHangs")
+	w.fires("HoldfastTargetDown")
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		m.t.Fatal(err)
+	}
+	w.stops("HoldfastOperationHangs", "HoldfastTargetDown")
+	m.must("delete", "pvc/stopped", "sc/stopped")
+}
+
+// driverUnhealthy kills a driver that is started again some seconds later.
+func driverUnhealthy(m *machine, w *watcher) {
+	m.unit(programs.holdfast, "restart: {first: 10s, longest: 10s}\n")
+	w.stops("HoldfastDriverNotRegistered", "HoldfastTargetDown")
+	if err := syscall.Kill(m.driver(), syscall.SIGKILL); err != nil {
 		m.t.Fatal(err)
 	}
 	w.fires("HoldfastDriverUnhealthy")
-	if err := syscall.Kill(pids[0], syscall.SIGCONT); err != nil {
-		m.t.Fatal(err)
-	}
 	w.stops("HoldfastDriverUnhealthy", "HoldfastTargetDown")
+}
+
+// driver waits for the process of the second driver, and until it serves.
+func (m *machine) driver() (pid int) {
+	m.t.Helper()
+	eventually(m.t, "the driver is registered", func() string {
+		pids := m.drivers()
+		output, err := m.try("get", "drivers")
+		_, line, _ := strings.Cut(output, otherDriver)
+		line, _, _ = strings.Cut(line, "\n")
+		if err != nil || len(pids) != 1 || !strings.Contains(line, "Registered") {
+			return fmt.Sprintf("processes %v, %s", pids, output)
+		}
+		pid = pids[0]
+		return ""
+	})
+	return pid
 }
 
 func driverRestarts(m *machine, w *watcher) {

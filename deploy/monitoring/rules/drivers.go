@@ -53,8 +53,8 @@ func drivers(clock Clock) []alert {
 		{
 			name: "HoldfastDriverUnhealthy", severity: critical, after: 2 * time.Minute,
 			expr:    "holdfast_driver_healthy == 0 and on (job, instance, driver_name) holdfast_driver_registered == 1",
-			summary: driver + " is registered and not healthy.",
-			impact:  "Its calls fail. Mounted volumes keep working, unless the driver serves their I/O itself (FUSE).",
+			summary: driver + " is registered, and no process serves its socket.",
+			impact:  "Calls wait. Mounted volumes keep working, unless the driver serves their I/O itself (FUSE).",
 		},
 		{
 			name: "HoldfastDriverRestarts", severity: warning, after: 0,
