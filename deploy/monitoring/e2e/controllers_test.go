@@ -131,12 +131,12 @@ func healthStale(k *kube, w *watcher) {
 	w.stops("HoldfastVolumeHealthStale")
 }
 
+// nodeLost removes a node that has a volume, with all that Kubernetes knows of it.
 func nodeLost(k *kube, w *watcher) {
-	lost := node(nodeName)
-	lost.Status.Conditions[0].Status = corev1.ConditionUnknown
-	k.Put(lost)
+	k.Delete(csiNode(nodeName))
+	k.Delete(node(nodeName))
 	w.fires("HoldfastNodeLost")
-	k.Put(node(nodeName))
+	k.Add(node(nodeName), csiNode(nodeName))
 	w.stops("HoldfastNodeLost")
 }
 
