@@ -74,6 +74,7 @@ func (m *machine) end() {
 	for _, pid := range m.drivers() {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
+	m.must("delete", "pod/data", "pvc/data", "pvc/second", "pvc/wrong", "--ignore-not-found")
 	m.stopDriver()
 	m.host.stop()
 }
