@@ -30,7 +30,7 @@ func Layers() [][]string {
 		{"internal/node"},
 		{"internal/csi/client", "internal/lifecycle"},
 		{"internal/csi/call", "internal/csi/server", "internal/host", "internal/kube", "internal/policy"},
-		{"internal/export", "internal/top", "internal/why"},
+		{"internal/bugreport", "internal/export", "internal/top", "internal/why"},
 		{"internal/status"},
 		{"internal/cli", "internal/csiproxy/cli"},
 		{"cmd"},

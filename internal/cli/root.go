@@ -62,7 +62,8 @@ func NewRoot(stamped string) *cobra.Command {
 		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVersionCommand(version))
 	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
 		newCreateCommand(), newRestoreCommand(), newResizeCommand(),
-		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand(), newStatusCommand(),
+		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand(), newBugreportCommand(version),
+		newStatusCommand(),
 		newTopCommand())
 	return root
 }

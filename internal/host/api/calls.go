@@ -42,6 +42,7 @@ func (s *Server) routes() {
 	}
 	own("POST "+ownPrefix+"apply", s.apply)
 	own("POST "+ownPrefix+"exec", s.exec)
+	own("GET "+ownPrefix+"goroutines", s.goroutines)
 	own("GET "+ownPrefix+"journal", s.journal)
 	own("GET "+ownPrefix+"drivers", s.drivers)
 	own("GET "+ownPrefix+"pools", s.pools)

@@ -115,6 +115,23 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("ask the host with --root %s: %w", root, err)
 }
 
+// maximumRaw bounds an answer of Raw.
+const maximumRaw = 64 << 20
+
+// Raw reads the answer for a path as it is.
+func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
+	answer, err := c.send(ctx, request{method: http.MethodGet, path: path})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }() // read to its end
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maximumRaw))
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	return data, nil
+}
+
 // call sends a request and decodes its answer.
 func (c *Client) call(ctx context.Context, what request, into any) error {
 	answer, err := c.send(ctx, what)

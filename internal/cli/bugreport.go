@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/holdfast-csi/holdfast/internal/bugreport"
+	"github.com/holdfast-csi/holdfast/internal/linux/command"
+)
+
+const bugreportHelp = `Write one archive with what a developer asks for first: versions, configuration,
+objects, the journal, what the host's goroutines do, and the kernel's view of mounts
+and devices. Secrets are redacted: the values of Secrets, ConfigMaps and variables,
+commands, attributes of inline volumes, passwords in URLs, and the values of names
+such as password or token.
+
+The command lists what the archive will have before it writes it, and asks on a
+terminal. Elsewhere it writes with --yes only. It works without a running host: what that would answer is missing then,
+and the list says so.`
+
+// bugreportConfig are the flags of bugreport.
+type bugreportConfig struct {
+	hostClient
+	file string
+	yes  bool
+}
+
+func newBugreportCommand(version string) *cobra.Command {
+	c := bugreportConfig{}
+	command := &cobra.Command{
+		Use:     "bugreport",
+		Short:   "Write an archive for a bug report, redacted",
+		Long:    bugreportHelp,
+		Example: "  sudo holdfast bugreport\n  sudo holdfast bugreport --yes -o /tmp/report.tar.gz",
+		Args:    arguments(cobra.NoArgs),
+		RunE:    func(command *cobra.Command, _ []string) error { return c.run(command, version) },
+	}
+	flags := command.Flags()
+	c.bind(flags)
+	flags.StringVarP(&c.file, "output", "o", "", "`FILE` of the archive (default: holdfast-report-TIME.tar.gz in this directory)")
+	flags.BoolVar(&c.yes, "yes", false, "write it without asking")
+	return command
+}
+
+func (c *bugreportConfig) run(cobraCommand *cobra.Command, version string) error {
+	root, err := c.directory()
+	if err != nil {
+		return err
+	}
+	client := c.dial()
+	defer client.Close()
+	binary := fmt.Sprintf("holdfast %s\n%s %s/%s\n", versionOrBuild(version), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	sources := append(bugreport.Static("version.txt", "version of this program", []byte(binary)), bugreport.Host(client)...)
+	entries := bugreport.Collect(cobraCommand.Context(), append(sources, bugreport.Machine(root, command.NewSystem())...))
+	if err := bugreport.List(cobraCommand.OutOrStdout(), entries); err != nil {
+		return err
+	}
+	if !c.yes && !confirmed(cobraCommand) {
+		cobraCommand.PrintErrln("Nothing is written; --yes writes it.")
+		return nil
+	}
+	now := time.Now()
+	name := "holdfast-report-" + now.UTC().Format("20060102T150405Z")
+	if c.file == "" {
+		c.file = name + ".tar.gz"
+	}
+	if err := writeArchive(c.file, func(out io.Writer) error { return bugreport.Write(out, name, now, entries) }); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cobraCommand.OutOrStdout(), "%s is written; read it before you send it\n", c.file)
+	return err
+}
+
+// confirmed asks on a terminal; elsewhere the answer is no.
+func confirmed(command *cobra.Command) bool {
+	input, isFile := command.InOrStdin().(*os.File)
+	if !isFile || !term.IsTerminal(int(input.Fd())) {
+		return false
+	}
+	command.PrintErr("Write the archive? [y/N] ")
+	answer, err := bufio.NewReader(input).ReadString('\n')
+	return err == nil && strings.HasPrefix(strings.ToLower(answer), "y")
+}
+
+// writeArchive writes a file that is new, and that its owner alone may read.
+func writeArchive(name string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(file), file.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
+	}
+	return nil
+}
