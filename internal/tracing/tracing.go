@@ -40,7 +40,7 @@ func (t *Tracer) Begin(name string) (traceparent string) {
 		return ""
 	}
 	// The provider's sampler decides; the span is never ended, and so never exported.
-	ctx, _ := t.tracer.Start(context.Background(), name)
+	ctx, _ := t.tracer.Start(detached{}, name)
 	return Traceparent(ctx)
 }
 
@@ -74,7 +74,7 @@ func (t *Tracer) Linked(
 // linked returns the options of a root span with a link, if there is a traceparent.
 func linked(traceparent string, attributes []attribute.KeyValue) []trace.SpanStartOption {
 	options := []trace.SpanStartOption{trace.WithNewRoot(), trace.WithAttributes(attributes...)}
-	if other := trace.LinkFromContext(parse(context.Background(), traceparent)); other.SpanContext.IsValid() {
+	if other := trace.LinkFromContext(parse(detached{}, traceparent)); other.SpanContext.IsValid() {
 		options = append(options, trace.WithLinks(other))
 	}
 	return options
@@ -88,12 +88,12 @@ func (t *Tracer) Finish(
 	if t == nil || traceparent == "" {
 		return
 	}
-	root := trace.SpanContextFromContext(parse(context.Background(), traceparent))
+	root := trace.SpanContextFromContext(parse(detached{}, traceparent))
 	if !root.IsSampled() {
 		return
 	}
 	options := append(linked(link, attributes), trace.WithTimestamp(began))
-	_, span := t.tracer.Start(withIDs(context.Background(), root), name, options...)
+	_, span := t.tracer.Start(withIDs(detached{}, root), name, options...)
 	ending(span)(err)
 }
 
@@ -102,7 +102,7 @@ func (t *Tracer) Past(traceparent, name string, began time.Time) {
 	if t == nil || traceparent == "" {
 		return
 	}
-	_, span := t.tracer.Start(parse(context.Background(), traceparent), name, trace.WithTimestamp(began))
+	_, span := t.tracer.Start(parse(detached{}, traceparent), name, trace.WithTimestamp(began))
 	span.End()
 }
 
