@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
@@ -16,17 +17,19 @@ import (
 
 type deleteConfig struct {
 	hostClient
-	files   []string
-	wait    bool
-	missing bool
-	abandon bool
-	timeout time.Duration
+	files    []string
+	wait     bool
+	missing  bool
+	abandon  bool
+	all      bool
+	selector string
+	timeout  time.Duration
 }
 
 func newDeleteCommand() *cobra.Command {
 	var c deleteConfig
 	command := &cobra.Command{
-		Use:   "delete -f FILE… | KIND NAME… | KIND/NAME…",
+		Use:   "delete -f FILE… | KIND NAME… | KIND/NAME… | KIND[,KIND] --all | KIND[,KIND] -l LABELS",
 		Short: "Delete objects of the running host",
 		Long: `Delete objects of the running host. Deleting a claim deletes its volume and the
 data, unless the reclaim policy is Retain. An object that is in use is deleted when
@@ -43,6 +46,8 @@ its last user has ended; the command lists the users.`,
 	c.bindNamespace(flags)
 	flags.StringArrayVarP(&c.files, "filename", "f", nil,
 		"manifest `FILE` or directory, - for standard input; may be repeated")
+	flags.BoolVar(&c.all, "all", false, "all objects of the kinds, in the namespace")
+	flags.StringVarP(&c.selector, "selector", "l", "", "`LABELS` that the objects have, such as app=web")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the objects are deleted")
 	flags.BoolVar(&c.missing, "ignore-not-found", false, "do not fail for an object that does not exist")
 	flags.BoolVar(&c.abandon, "abandon", false,
@@ -56,9 +61,17 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 	if c.timeout < 0 {
 		return usageErrorf("--timeout %s: a time is not below zero", c.timeout)
 	}
-	objects, err := c.targets(command, given)
+	if _, err := labels.Parse(c.selector); err != nil {
+		return usageErrorf("-l %q: %w", c.selector, err)
+	}
+	client := c.dial()
+	defer client.Close()
+	objects, err := c.targets(command, client, given)
 	if err != nil {
 		return err
+	}
+	if len(objects) == 0 {
+		command.PrintErrln("No resources found")
 	}
 	ctx := command.Context()
 	if c.timeout > 0 {
@@ -66,8 +79,6 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	client := c.dial()
-	defer client.Close()
 	var failed []error
 	var going []deletion
 	for _, object := range objects {
@@ -104,26 +115,25 @@ const explainAfter = 2 * time.Second
 
 // targets returns the objects in the order of their deletion: users of an object before
 // it.
-func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named, error) {
+func (c *deleteConfig) targets(command *cobra.Command, client *api.Client, given []string) ([]named, error) {
 	if len(c.files) > 0 {
-		if len(given) > 0 {
-			return nil, usageErrorf("either -f or names, not both")
+		if len(given) > 0 || c.all || c.selector != "" {
+			return nil, usageErrorf("-f names the objects: it does not go with names, --all and -l, not both")
 		}
 		files, err := readManifests(command, c.files)
 		if err != nil {
 			return nil, err
 		}
 		objects, err := namesIn(files, c.namespace)
-		order := store.Kinds()
-		rank := func(object named) int {
-			return slices.IndexFunc(order, func(kind store.Kind) bool { return kind.Resource == object.kind.Resource })
-		}
-		slices.SortStableFunc(objects, func(a, b named) int { return rank(b) - rank(a) })
+		usersFirst(objects)
 		return objects, err
 	}
 	selections, err := parseSelections(given)
 	if err != nil {
 		return nil, err
+	}
+	if c.all || c.selector != "" {
+		return c.listed(command.Context(), client, given, selections)
 	}
 	var objects []named
 	for _, chosen := range selections {
@@ -135,6 +145,45 @@ func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named,
 		}
 	}
 	return objects, nil
+}
+
+// listed returns the objects of --all or -l.
+func (c *deleteConfig) listed(
+	ctx context.Context, client *api.Client, given []string, selections []selection,
+) ([]named, error) {
+	switch {
+	case len(selections[0].names) > 0:
+		return nil, usageErrorf("names do not go with --all and -l")
+	case c.all && c.selector != "":
+		return nil, usageErrorf("either --all or -l, not both")
+	case given[0] == "all":
+		return nil, usageErrorf("name the kinds, such as pods,pvc: all kinds have the classes and drivers, too")
+	}
+	var objects []named
+	for _, chosen := range selections {
+		options := api.ListOptions{LabelSelector: c.selector}
+		if chosen.kind.Namespaced {
+			options.Namespace = c.namespace
+		}
+		found, err := client.List(ctx, chosen.kind, options)
+		if err != nil {
+			return nil, err
+		}
+		for _, object := range found.Items {
+			objects = append(objects, named{kind: chosen.kind, namespace: object.GetNamespace(), name: object.GetName()})
+		}
+	}
+	usersFirst(objects)
+	return objects, nil
+}
+
+// usersFirst puts the users of an object before it.
+func usersFirst(objects []named) {
+	order := store.Kinds()
+	rank := func(object named) int {
+		return slices.IndexFunc(order, func(kind store.Kind) bool { return kind.Resource == object.kind.Resource })
+	}
+	slices.SortStableFunc(objects, func(a, b named) int { return rank(b) - rank(a) })
 }
 
 // begin deletes one object and prints that.

@@ -37,6 +37,7 @@ type getConfig struct {
 	watch      bool
 	labels     bool
 	noHeaders  bool
+	sortBy     string
 }
 
 func newGetCommand() *cobra.Command {
@@ -58,7 +59,8 @@ func newGetCommand() *cobra.Command {
 	c.bind(flags)
 	c.bindNamespace(flags)
 	flags.BoolVarP(&c.everywhere, "all-namespaces", "A", false, "objects of every namespace")
-	flags.StringVarP(&c.output, "output", "o", "", "`FORM`: wide, yaml, json or name")
+	flags.StringVarP(&c.output, "output", "o", "", "`FORM`: wide, yaml, json, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,…")
+	flags.StringVar(&c.sortBy, "sort-by", "", "`PATH` of the field by which the objects are sorted, such as .metadata.creationTimestamp")
 	flags.StringVarP(&c.selector, "selector", "l", "", "`LABELS` that the objects have, such as app=web,tier!=test")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "keep running, and show each change")
 	flags.BoolVar(&c.labels, "show-labels", false, "show the labels in a last column")
@@ -89,8 +91,8 @@ func kindLines() string {
 }
 
 func (c *getConfig) run(command *cobra.Command, given []string) error {
-	if !slices.Contains([]string{outputTable, outputWide, outputYAML, outputJSON, outputName}, c.output) {
-		return usageErrorf("-o %q is none of wide, yaml, json and name", c.output)
+	if err := c.checkForm(); err != nil {
+		return err
 	}
 	if _, err := labels.Parse(c.selector); err != nil {
 		return usageErrorf("-l %q: %w", c.selector, err)
@@ -107,6 +109,8 @@ func (c *getConfig) run(command *cobra.Command, given []string) error {
 		return usageErrorf("names and -l do not go together")
 	case c.watch && len(selections) > 1:
 		return usageErrorf("--watch follows one kind at a time")
+	case c.watch && c.sortBy != "":
+		return usageErrorf("--sort-by and --watch do not go together")
 	case c.everywhere && len(selections[0].names) > 0:
 		return usageErrorf("a name is of one namespace: -A does not go with names")
 	}
@@ -130,6 +134,9 @@ func (c *getConfig) options() api.ListOptions {
 func (c *getConfig) read(ctx context.Context, client *api.Client, chosen selection) ([]store.Object, error) {
 	if len(chosen.names) == 0 {
 		listed, err := client.List(ctx, chosen.kind, c.options())
+		if err == nil && c.sortBy != "" {
+			return listed.Items, sortBy(listed.Items, c.sortBy)
+		}
 		return inOrder(listed.Items), err
 	}
 	var objects []store.Object
@@ -193,7 +200,32 @@ func (c *getConfig) show(command *cobra.Command, client *api.Client, selections 
 	return err
 }
 
-func (c *getConfig) isDocument() bool { return c.output == outputYAML || c.output == outputJSON }
+func (c *getConfig) isDocument() bool {
+	return c.output == outputYAML || c.output == outputJSON || strings.HasPrefix(c.output, jsonPathForm) ||
+		strings.HasPrefix(c.output, columnsForm)
+}
+
+// checkForm checks -o and --sort-by before a host is asked.
+func (c *getConfig) checkForm() error {
+	if template, ok := strings.CutPrefix(c.output, jsonPathForm); ok {
+		if _, err := parsePath(template); err != nil {
+			return usageErrorf("-o jsonpath: %w", err)
+		}
+	} else if text, ok := strings.CutPrefix(c.output, columnsForm); ok {
+		if _, err := parseColumns(text); err != nil {
+			return err
+		}
+	} else if !slices.Contains([]string{outputTable, outputWide, outputYAML, outputJSON, outputName}, c.output) {
+		return usageErrorf("-o %q is none of wide, yaml, json and name, jsonpath=… and custom-columns=…", c.output)
+	}
+	if c.sortBy == "" {
+		return nil
+	}
+	if _, err := parseField(c.sortBy); err != nil {
+		return usageErrorf("--sort-by: %w", err)
+	}
+	return nil
+}
 
 func (c *getConfig) nothing(selections []selection) string {
 	if c.namespace == "" || len(selections) == 1 && !selections[0].kind.Namespaced {
@@ -230,6 +262,12 @@ func (c *getConfig) document(out io.Writer, objects []store.Object, single bool)
 			objects = []store.Object{}
 		}
 		value = asList(objects)
+	}
+	if template, ok := strings.CutPrefix(c.output, jsonPathForm); ok {
+		return writePath(out, template, value)
+	}
+	if text, ok := strings.CutPrefix(c.output, columnsForm); ok {
+		return writeColumns(out, text, objects, c.noHeaders)
 	}
 	data, err := json.MarshalIndent(value, "", "    ")
 	if err == nil && c.output == outputYAML {

@@ -55,8 +55,8 @@ func chooseDrivers(drivers []api.Driver, names []string) ([]api.Driver, error) {
 }
 
 func (c *getConfig) drivers(command *cobra.Command, names []string) error {
-	if c.watch || c.selector != "" || c.output == outputName {
-		return usageErrorf("drivers are not objects: -w, -l and -o name cannot be used with them")
+	if c.watch || c.selector != "" || c.sortBy != "" || !slices.Contains([]string{outputTable, outputWide, outputYAML, outputJSON}, c.output) {
+		return usageErrorf("drivers are not objects: -w, -l, --sort-by and -o name, jsonpath and custom-columns cannot be used with them")
 	}
 	client := c.dial()
 	defer client.Close()
