@@ -32,7 +32,6 @@ func TestAlerts_ofTheHost(t *testing.T) {
 		{"a disk that hangs", driverHangs},
 		{"a volume for which there is no room", callFails},
 		{"a driver that hangs", driverStops},
-		{"a driver that is killed", driverUnhealthy},
 		{"a driver that ends again and again", driverRestarts},
 		{"a certificate that expires", certificateExpires},
 		{"a host that hangs", targetDown},
@@ -167,7 +166,7 @@ func callFails(m *machine, w *watcher) {
 
 // driverStops stops the process of a driver that is asked for a volume.
 func driverStops(m *machine, w *watcher) {
-	pid := m.driver(0)
+	pid := m.driver()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		m.t.Fatal(err)
 	}
@@ -181,28 +180,15 @@ func driverStops(m *machine, w *watcher) {
 	m.must("delete", "pvc/stopped", "sc/stopped")
 }
 
-// driverUnhealthy kills a driver that is started again some seconds later.
-func driverUnhealthy(m *machine, w *watcher) {
-	old := m.driver(0)
-	m.unit(programs.holdfast, "restart: {first: 10s, longest: 10s}\n")
-	replaced := m.driver(old)
-	w.stops("HoldfastDriverNotRegistered", "HoldfastTargetDown")
-	if err := syscall.Kill(replaced, syscall.SIGKILL); err != nil {
-		m.t.Fatal(err)
-	}
-	w.fires("HoldfastDriverUnhealthy")
-	w.stops("HoldfastDriverUnhealthy", "HoldfastTargetDown")
-}
-
-// driver waits until the second driver is registered with one process, another than old.
-func (m *machine) driver(old int) (pid int) {
+// driver waits until the second driver is registered with one process, and returns its ID.
+func (m *machine) driver() (pid int) {
 	m.t.Helper()
 	eventually(m.t, "the driver is registered", func() string {
 		pids := m.drivers()
 		output, err := m.try("get", "drivers")
 		_, line, _ := strings.Cut(output, otherDriver)
 		line, _, _ = strings.Cut(line, "\n")
-		if err != nil || len(pids) != 1 || pids[0] == old || !strings.Contains(line, "Registered") {
+		if err != nil || len(pids) != 1 || !strings.Contains(line, "Registered") {
 			return fmt.Sprintf("processes %v, %s", pids, output)
 		}
 		pid = pids[0]
