@@ -107,7 +107,7 @@ func (c *creation) write(command *cobra.Command, client *api.Client, kind store.
 	file := manifest.File{Name: ownFile, Data: data}
 	if c.dry == dryRunClient {
 		if _, err := manifest.Decode([]manifest.File{file}); err != nil {
-			return withoutFile{err}
+			return ownFileError{err}
 		}
 		return c.show(command, client, kind, object, data, api.ApplyResult{Applied: []api.Applied{{
 			Kind: kind.Kind, Key: store.KeyOf(object), Action: api.Created}}})
@@ -120,7 +120,7 @@ func (c *creation) write(command *cobra.Command, client *api.Client, kind store.
 	}
 	result, err := client.Apply(command.Context(), []manifest.File{file}, api.ApplyOptions{DryRun: c.dryRun, Create: fresh})
 	if err != nil {
-		return withoutFile{err}
+		return ownFileError{err}
 	}
 	if err := c.show(command, client, kind, object, data, result); err != nil || !c.wait {
 		return err
@@ -195,12 +195,12 @@ func trimKind(text string, words ...string) string {
 // ownFile stands for the manifest that a command makes itself.
 const ownFile = "this command"
 
-// withoutFile is an error about ownFile, which the user has not written.
-type withoutFile struct{ error }
+// ownFileError is an error about ownFile, which the user has not written.
+type ownFileError struct{ error }
 
-func (e withoutFile) Error() string {
+func (e ownFileError) Error() string {
 	return strings.ReplaceAll(e.error.Error(), ownFile+": document 1: ", "")
 }
 
 // Unwrap returns the error as it came.
-func (e withoutFile) Unwrap() error { return e.error }
+func (e ownFileError) Unwrap() error { return e.error }

@@ -35,12 +35,14 @@ type End func(err error)
 // Begin begins the trace of an operation that attempts and other processes continue, and
 // returns its W3C traceparent, 55 bytes; "" without a Tracer. Its root span does not exist
 // before Finish, which can be called by another process.
+//
+//nolint:contextcheck // a trace outlives the calls that begin and finish it
 func (t *Tracer) Begin(name string) (traceparent string) {
 	if t == nil {
 		return ""
 	}
 	// The provider's sampler decides; the span is never ended, and so never exported.
-	ctx, _ := t.tracer.Start(detached{}, name)
+	ctx, _ := t.tracer.Start(context.Background(), name)
 	return Traceparent(ctx)
 }
 
@@ -72,9 +74,11 @@ func (t *Tracer) Linked(
 }
 
 // linked returns the options of a root span with a link, if there is a traceparent.
+//
+//nolint:contextcheck // a trace outlives the calls that begin and finish it
 func linked(traceparent string, attributes []attribute.KeyValue) []trace.SpanStartOption {
 	options := []trace.SpanStartOption{trace.WithNewRoot(), trace.WithAttributes(attributes...)}
-	if other := trace.LinkFromContext(parse(detached{}, traceparent)); other.SpanContext.IsValid() {
+	if other := trace.LinkFromContext(parse(context.Background(), traceparent)); other.SpanContext.IsValid() {
 		options = append(options, trace.WithLinks(other))
 	}
 	return options
@@ -82,27 +86,31 @@ func linked(traceparent string, attributes []attribute.KeyValue) []trace.SpanSta
 
 // Finish exports the root span of a trace that Begin began, in this process or another one,
 // with a link to the trace of another traceparent, which may be "".
+//
+//nolint:contextcheck // a trace outlives the calls that begin and finish it
 func (t *Tracer) Finish(
 	traceparent, link, name string, began time.Time, err error, attributes ...attribute.KeyValue,
 ) {
 	if t == nil || traceparent == "" {
 		return
 	}
-	root := trace.SpanContextFromContext(parse(detached{}, traceparent))
+	root := trace.SpanContextFromContext(parse(context.Background(), traceparent))
 	if !root.IsSampled() {
 		return
 	}
 	options := append(linked(link, attributes), trace.WithTimestamp(began))
-	_, span := t.tracer.Start(withIDs(detached{}, root), name, options...)
+	_, span := t.tracer.Start(withIDs(context.Background(), root), name, options...)
 	ending(span)(err)
 }
 
 // Past exports a span below the root of a trace, which began then and ends now.
+//
+//nolint:contextcheck // a trace outlives the calls that begin and finish it
 func (t *Tracer) Past(traceparent, name string, began time.Time) {
 	if t == nil || traceparent == "" {
 		return
 	}
-	_, span := t.tracer.Start(parse(detached{}, traceparent), name, trace.WithTimestamp(began))
+	_, span := t.tracer.Start(parse(context.Background(), traceparent), name, trace.WithTimestamp(began))
 	span.End()
 }
 

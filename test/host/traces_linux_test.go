@@ -35,7 +35,7 @@ type received struct {
 // receive serves OTLP over gRPC, and points the processes that the test starts to it.
 func receive(t *testing.T) *receiver {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the server is stopped
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

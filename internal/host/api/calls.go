@@ -75,7 +75,7 @@ const statusPath = "/status/"
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := s.long(r)
 	defer cancel()
-	s.options.Status.ServeHTTP(w, r.WithContext(ctx))
+	s.options.Status.ServeHTTP(w, r.WithContext(ctx)) //nolint:contextcheck // it is the request's
 }
 
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {

@@ -28,7 +28,7 @@ func TestExec_carriesEverythingThatACommandHas(t *testing.T) {
 	sizes <- Size{Columns: 3, Rows: 4}
 	signals <- syscall.SIGINT
 	var out, errs bytes.Buffer
-	code, err := f.Client.Exec(t.Context(), ExecRequest{Namespace: "default", Pod: "web", Command: []string{"a", "b c"}, Stdin: true, Terminal: true, Size: Size{Columns: 1, Rows: 2}},
+	code, err := f.Exec(t.Context(), ExecRequest{Namespace: "default", Pod: "web", Command: []string{"a", "b c"}, Stdin: true, Terminal: true, Size: Size{Columns: 1, Rows: 2}},
 		ExecStreams{Stdin: strings.NewReader(long), Stdout: &out, Stderr: &errs, Sizes: sizes, Signals: signals})
 	if err != nil || code != 7 || out.String() != long || errs.String() != "[a b c] true {1 2} {3 4} 2" {
 		t.Errorf("code %d, %v, %d bytes, %q", code, err, out.Len(), &errs)
@@ -41,15 +41,15 @@ func TestExec_givesTheErrorsOfTheHost(t *testing.T) {
 		return 0, fmt.Errorf("pod: %w: it is gone", ErrNotFound)
 	}
 	what := ExecRequest{Namespace: "default", Pod: "web", Command: []string{"a"}}
-	if _, err := f.Client.Exec(t.Context(), what, ExecStreams{}); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "it is gone") {
+	if _, err := f.Exec(t.Context(), what, ExecStreams{}); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "it is gone") {
 		t.Errorf("got %v", err)
 	}
 	what.Command = nil
-	if _, err := f.Client.Exec(t.Context(), what, ExecStreams{}); err == nil || !strings.Contains(err.Error(), "command: is missing") {
+	if _, err := f.Exec(t.Context(), what, ExecStreams{}); err == nil || !strings.Contains(err.Error(), "command: is missing") {
 		t.Errorf("without a command: %v", err)
 	}
 	what.Command, what.Pod = []string{"a"}, "../x"
-	if _, err := f.Client.Exec(t.Context(), what, ExecStreams{}); err == nil || !strings.Contains(err.Error(), "is not a pod") {
+	if _, err := f.Exec(t.Context(), what, ExecStreams{}); err == nil || !strings.Contains(err.Error(), "is not a pod") {
 		t.Errorf("a path as the pod: %v", err)
 	}
 	if code, body := f.ask(t, "POST", ownPrefix+"exec", `{"command":["a"]}`); code != http.StatusBadRequest || !strings.Contains(body, execProtocol) {
@@ -68,7 +68,7 @@ func TestExec_endsWithTheClient(t *testing.T) {
 		close(gone)
 		return 0, host.Err()
 	}
-	_, err := f.Client.Exec(ctx, ExecRequest{Namespace: "default", Pod: "web", Command: []string{"a"}}, ExecStreams{})
+	_, err := f.Exec(ctx, ExecRequest{Namespace: "default", Pod: "web", Command: []string{"a"}}, ExecStreams{})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the client has %v", err)
 	}

@@ -39,17 +39,17 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer func() { _ = conn.Close() }()
 	if err := conn.SetDeadline(timeout(handshakeLimit)); err != nil {
-		return nil //nolint:nilerr // the client is gone
+		return nil // the client has left
 	}
 	_, err = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + execProtocol + "\r\n\r\n"))
 	if err != nil || conn.SetDeadline(noDeadline()) != nil {
-		return nil //nolint:nilerr // the client is gone
+		return nil // the client has left
 	}
 	from, err := peerFrom(r.Context())
 	s.options.Logger.Info("a command runs in a container", "uid", from.uid, "pid", from.pid, "pod", request.Namespace+"/"+request.Pod,
 		"container", request.Container, "terminal", request.Terminal)
 	if err == nil {
-		s.serveExec(ctx, request, buffer.Reader, &frameWriter{conn: conn})
+		s.serveExec(ctx, request, buffer.Reader, &frameWriter{conn: conn}) //nolint:contextcheck // it is the request's
 	}
 	return nil
 }
