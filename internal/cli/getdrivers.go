@@ -110,7 +110,7 @@ func driverRows(driver api.Driver, wide bool, now time.Time) [][]string {
 	var rows [][]string
 	for _, one := range instances {
 		row := []string{
-			name, one.State, strconv.FormatBool(one.Serving), orNone(one.Version), unit, restarts,
+			name, shownState(one), strconv.FormatBool(one.Serving), orNone(one.Version), unit, restarts,
 			age(metav1.NewTime(one.Since), now),
 		}
 		if wide {
@@ -119,6 +119,14 @@ func driverRows(driver api.Driver, wide bool, now time.Time) [][]string {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// shownState is the state of a process, or that it fails Probe.
+func shownState(one api.DriverInstance) string {
+	if one.Unready {
+		return "NotReady"
+	}
+	return one.State
 }
 
 // shownName is a driver's name, or its file's if the file is refused.

@@ -83,7 +83,7 @@ func newDriverMetrics(list func() []api.Driver) *driverMetrics {
 	return &driverMetrics{
 		list:       list,
 		registered: desc("registered", "1 if an instance of the driver is registered, 0 if the host knows only its socket or its unit."),
-		healthy:    desc("healthy", "1 if the driver is registered and its instance answers, 0 otherwise."),
+		healthy:    desc("healthy", "1 if the driver is registered and its instance answers Probe, 0 otherwise."),
 		restarts:   desc("restarts_total", "Processes of the driver that ended and that the host started again."),
 	}
 }
@@ -107,7 +107,7 @@ func (m *driverMetrics) Collect(to chan<- prometheus.Metric) {
 			switch plugins.State(instance.State) {
 			case plugins.StateRegistered:
 				registered = 1
-				if instance.Serving {
+				if instance.Serving && !instance.Unready {
 					healthy = 1
 				}
 			case plugins.StateAway:

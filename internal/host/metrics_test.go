@@ -26,6 +26,7 @@ func TestDriverMetrics_sayWhichDriversServe(t *testing.T) {
 	registry.MustRegister(newDriverMetrics(func() []api.Driver {
 		return []api.Driver{
 			{Name: "good", Instances: instance(plugins.StateRegistered, true), Unit: &api.DriverUnit{Restarts: 3}},
+			{Name: "hangs", Instances: []api.DriverInstance{{State: string(plugins.StateRegistered), Serving: true, Unready: true}}},
 			{Name: "away", Instances: instance(plugins.StateAway, false)},
 			{Name: "failed", Instances: instance(plugins.StateFailed, false)},
 			{Name: "ended", Instances: nil, Unit: &api.DriverUnit{State: "Waiting", Restarts: 7}},
@@ -37,11 +38,13 @@ func TestDriverMetrics_sayWhichDriversServe(t *testing.T) {
 driver_healthy ended 0
 driver_healthy failed 0
 driver_healthy good 1
+driver_healthy hangs 0
 driver_healthy rolling 1
 driver_registered away 1
 driver_registered ended 0
 driver_registered failed 0
 driver_registered good 1
+driver_registered hangs 1
 driver_registered rolling 1
 driver_restarts_total ended 7
 driver_restarts_total good 3`

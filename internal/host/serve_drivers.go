@@ -33,7 +33,7 @@ func (h *Host) Drivers() []api.Driver {
 func instanceOf(status plugins.DriverStatus) api.DriverInstance {
 	return api.DriverInstance{
 		Socket: status.Socket, Endpoint: status.Endpoint, State: string(status.State), Serving: status.Serving,
-		Since: status.Since, Error: status.LastError, Version: status.Version, NodeID: status.Node.ID,
+		Unready: status.Unready, Since: status.Since, Error: status.LastError, Version: status.Version, NodeID: status.Node.ID,
 		Topology: status.Node.Topology, MaxVolumes: status.Node.MaxVolumes, Capabilities: status.Capabilities,
 		Warnings: status.Warnings, Attempts: status.Attempts, Next: status.Next,
 	}

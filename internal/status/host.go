@@ -198,7 +198,7 @@ func driverOfHost(driver api.Driver) Driver {
 		if d.Healthy && !instance.Serving {
 			continue
 		}
-		d.State, d.Healthy, d.Since = instance.State, instance.Serving, instance.Since
+		d.State, d.Healthy, d.Since = instance.State, instance.Serving && !instance.Unready, instance.Since
 		d.Version, d.Error = instance.Version, instance.Error
 		d.Facts = instanceFacts(instance)
 	}

@@ -25,7 +25,7 @@ func host() page {
 			}},
 			{"Drivers", []panel{
 				lines("Registered", number, "1 while the driver is registered.", query{"holdfast_driver_registered" + one, "{{driver_name}}"}),
-				lines("Healthy", number, "1 while a process serves the socket of the registered driver.", query{"holdfast_driver_healthy" + one, "{{driver_name}}"}),
+				lines("Healthy", number, "1 while the registered driver answers Probe.", query{"holdfast_driver_healthy" + one, "{{driver_name}}"}),
 				lines("Restarts", number, "In the last hour.", query{"increase(holdfast_driver_restarts_total" + one + "[1h])", "{{driver_name}}"}),
 			}},
 			pools(one), volumes(one), operations(one), queues(one),

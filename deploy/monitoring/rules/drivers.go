@@ -53,7 +53,7 @@ func drivers(clock Clock) []alert {
 		{
 			name: "HoldfastDriverUnhealthy", severity: critical, after: 2 * time.Minute,
 			expr:    "holdfast_driver_healthy == 0 and on (job, instance, driver_name) holdfast_driver_registered == 1",
-			summary: driver + " is registered, and no process serves its socket.",
+			summary: driver + " is registered, and does not answer Probe.",
 			impact:  "Calls wait. Mounted volumes keep working, unless the driver serves their I/O itself (FUSE).",
 		},
 		{

@@ -184,8 +184,10 @@ type DriverInstance struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// State is such as registered, registering or failed; Serving is the one
 	// that gets the calls.
-	State   string    `json:"state"`
-	Serving bool      `json:"serving,omitempty"`
+	State   string `json:"state"`
+	Serving bool   `json:"serving,omitempty"`
+	// Unready says that it fails Probe or does not answer; Error has why.
+	Unready bool      `json:"unready,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Error   string    `json:"error,omitempty"`
 	// Version is the driver's own (GetPluginInfo).

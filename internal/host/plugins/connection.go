@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -16,6 +17,11 @@ import (
 // keep watches the instance's connection. When it ends, keep dials the driver at once.
 // That detects a driver that crashed and left its socket, and one that listens again.
 func (i *instance) keep(ctx context.Context) error {
+	watch, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { i.watchReadiness(watch) })
+	defer watcher.Wait()
+	defer stop()
 	var last time.Time
 	timing := i.manager.timing
 	for pause := timing.firstRetry; ; last = time.Now() {

@@ -20,6 +20,7 @@ type instance struct {
 	away    bool // it does not answer
 	since   time.Time
 	failure error // why it is away
+	unready error // the last answer to Probe
 }
 
 // set replaces the driver's earlier answers about itself.
@@ -31,7 +32,7 @@ func (i *instance) set(found answers) {
 		m.retire(i.entry, i.driver)
 		found.trusted.Store(true)
 	}
-	i.answers, i.away, i.failure, i.since = found, false, nil, time.Now()
+	i.answers, i.away, i.failure, i.unready, i.since = found, false, nil, nil, time.Now()
 }
 
 // now is the latest info of the driver.

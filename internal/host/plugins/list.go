@@ -29,6 +29,8 @@ type DriverStatus struct {
 	State    State  `json:"state"`
 	// Serving says that new calls go to this instance.
 	Serving bool `json:"serving"`
+	// Unready says that the driver fails Probe, or does not answer it; LastError has why.
+	Unready bool `json:"unready,omitempty"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
 	Node  NodeInfo  `json:"node"`
@@ -93,8 +95,9 @@ func (m *Manager) status(e *entry, one *instance) DriverStatus {
 	if one.away {
 		status.State = StateAway
 	}
-	if one.failure != nil {
-		status.LastError = one.failure.Error()
+	status.Unready = one.unready != nil
+	if err := cmp.Or(one.failure, one.unready); err != nil {
+		status.LastError = err.Error()
 	}
 	return status
 }

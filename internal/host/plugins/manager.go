@@ -30,6 +30,8 @@ type timing struct {
 	firstRetry, longestRetry     time.Duration
 	// identity bounds the questions that a driver answers from memory.
 	identity time.Duration
+	// probe is the time between two calls of Probe.
+	probe time.Duration
 	// withdraw is how long the node of a driver stays published after its last
 	// instance went: one that is started again is not seen to have gone.
 	withdraw time.Duration
@@ -42,7 +44,7 @@ func usual() timing {
 	return timing{
 		dial: 10 * time.Second, info: time.Second, nodeInfo: 2 * time.Minute, notify: 5 * time.Second,
 		firstRetry: 500 * time.Millisecond, longestRetry: 2*time.Minute + 2*time.Second,
-		identity: 10 * time.Second, withdraw: time.Minute, late: 10 * time.Second,
+		identity: 10 * time.Second, probe: 30 * time.Second, withdraw: time.Minute, late: 10 * time.Second,
 	}
 }
 
