@@ -224,9 +224,11 @@ func TestVolumePlugin_aMountThatTheHostDidNotAnswer(t *testing.T) {
 // a container that does not start.
 func TestVolumePlugin_refusesAClassThatIsNotThere(t *testing.T) {
 	m, e := withEngine(t)
-	e.fails("Create", `{"Name":"web","Opts":{"class":"nope"}}`, `option class="nope": no StorageClass has that name; there are fast`)
+	e.fails("Create", `{"Name":"web","Opts":{"class":"nope"}}`, `option class="nope": no StorageClass has that name; there are fast, holdfast-local`)
 	e.fails("Create", `{"Name":"web","Opts":{"class":""}}`, `no StorageClass has that name`)
 	m.apply(strings.Replace(holdClaim, "{name: fast}", `{name: fast, annotations: {storageclass.kubernetes.io/is-default-class: "false"}}`, 1))
+	m.apply(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: holdfast-local, annotations: {storageclass.kubernetes.io/is-default-class: "false"}},
+provisioner: local.holdfast.dev, volumeBindingMode: WaitForFirstConsumer, allowVolumeExpansion: true}`)
 	e.fails("Create", `{"Name":"web"}`, "option class is missing, and no StorageClass is the default one")
 	if pvc := get[*corev1.PersistentVolumeClaim](m, "persistentvolumeclaims", "default", "web"); pvc != nil {
 		t.Error("the claim was made all the same")

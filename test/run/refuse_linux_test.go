@@ -22,6 +22,16 @@ func replaced(t *testing.T, pairs ...string) string {
 	return text
 }
 
+// notDefault takes the annotation from the class that each host has.
+const notDefault = `---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: holdfast-local, annotations: {storageclass.kubernetes.io/is-default-class: "false"}}
+provisioner: local.holdfast.dev
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+`
+
 const inline = "csi: {driver: local.holdfast.dev, volumeAttributes: {%s}}"
 
 // TestRun_refuses runs manifests that cannot be served: it checks the message, and that
@@ -29,10 +39,10 @@ const inline = "csi: {driver: local.holdfast.dev, volumeAttributes: {%s}}"
 func TestRun_refuses(t *testing.T) {
 	claimVolume := "persistentVolumeClaim: {claimName: data}"
 	cases := []struct{ name, text, want string }{
-		{"a claim that names no class", replaced(t, "  storageClassName: local\n", ""),
-			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: is missing, and no StorageClass is the default one: name one, or give one the annotation storageclass.kubernetes.io/is-default-class: "true" (existing: local)`},
+		{"a claim that names no class", replaced(t, "  storageClassName: local\n", "") + notDefault,
+			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: is missing, and no StorageClass is the default one: name one, or give one the annotation storageclass.kubernetes.io/is-default-class: "true" (existing: holdfast-local, local)`},
 		{"a class that is not there", replaced(t, "storageClassName: local", "storageClassName: slow"),
-			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: StorageClass "slow" does not exist (existing: local)`},
+			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: StorageClass "slow" does not exist (existing: holdfast-local, local)`},
 		{"a driver that is not there", replaced(t, "provisioner: local.holdfast.dev", "provisioner: nfs.example"),
 			`FILE: document 2: StorageClass "local": provisioner: driver nfs.example: not registered: drivers here: local.holdfast.dev (built in); another one registers with a socket in ROOT/plugins_registry`},
 		{"a claim that is not there", replaced(t, claimVolume, "persistentVolumeClaim: {claimName: other}"),

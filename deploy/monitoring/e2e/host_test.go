@@ -50,7 +50,7 @@ func newMachine(t *testing.T) *machine {
 	m.certify(time.Now().Add(365 * 24 * time.Hour))
 	m.unit(programs.holdfast, "")
 	m.host = start(t, "host", programs.holdfast, "host", "--root="+m.root, "--log-format=json",
-		"--metrics-address="+m.page, "--metrics-cert-file="+m.file("tls.crt"), "--metrics-key-file="+m.file("tls.key"))
+		"--metrics-address="+m.page, "--metrics-volumes=10", "--metrics-cert-file="+m.file("tls.crt"), "--metrics-key-file="+m.file("tls.key"))
 	t.Cleanup(m.end)
 	eventually(t, "the host answers", func() string {
 		if output, err := m.try("get", "drivers"); err != nil || !strings.Contains(output, otherDriver) {
@@ -162,7 +162,7 @@ func (m *machine) unit(program, restart string) {
 	text := fmt.Sprintf("name: %s\nregister: true\n%scommand:\n", otherDriver, restart)
 	for _, word := range []string{
 		program, "driver", "--backend=local", "--driver-name=" + otherDriver, "--node-id=$(NODE_NAME)",
-		"--endpoint=$(CSI_ENDPOINT)", "--pool=" + m.file("other") + "/pool", "--metrics-address=" + m.driverPage,
+		"--endpoint=$(CSI_ENDPOINT)", "--pool=" + m.file("other") + "/pool", "--metrics-address=" + m.driverPage, "--metrics-volumes=10",
 	} {
 		text += fmt.Sprintf("  - %q\n", word)
 	}
@@ -228,7 +228,7 @@ kind: Pod
 metadata: {name: %s}
 spec:
   containers:
-    - {name: main, image: none, command: [sh, -c, "while sleep 0.2; do date > /data/now; cat /data/now; done"], volumeMounts: [{name: data, mountPath: /data}]}
+    - {name: main, image: none, command: [sh, -c, "while sleep 0.2; do date > /data/now; sync /data/now; dd if=/data/now iflag=direct; done"], volumeMounts: [{name: data, mountPath: /data}]}
   volumes: [{name: data, persistentVolumeClaim: {claimName: %[1]s}}]
 `, name)
 }

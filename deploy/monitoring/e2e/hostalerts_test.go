@@ -171,12 +171,13 @@ func driverStops(m *machine, w *watcher) {
 		m.t.Fatal(err)
 	}
 	m.apply(claimOf("stopped", otherDriver, ""))
+	w.fires("HoldfastDriverUnhealthy")
 	w.fires("HoldfastOperationHangs")
 	w.fires("HoldfastTargetDown")
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		m.t.Fatal(err)
 	}
-	w.stops("HoldfastOperationHangs", "HoldfastTargetDown")
+	w.stops("HoldfastDriverUnhealthy", "HoldfastOperationHangs", "HoldfastTargetDown")
 	m.must("delete", "pvc/stopped", "sc/stopped")
 }
 
