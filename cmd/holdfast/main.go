@@ -18,5 +18,5 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return cli.Run(ctx, version, os.Args[1:], os.Stdout, os.Stderr)
+	return cli.Main(ctx, version, os.Args, os.Stdout, os.Stderr)
 }

@@ -57,13 +57,13 @@ func NewRoot(stamped string) *cobra.Command {
 		}
 		return command.Help()
 	}
-	root.AddCommand(newDriverCommand(version), newCSICommand(), newWhyCommand(), newExportCommand(),
+	root.AddCommand(newDriverCommand(version), newCSICommand(), newWhyCommand(false), newExportCommand(),
 		newSidecarsCommand(version), newCoordinateCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version),
 		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVersionCommand(version))
 	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
 		newCreateCommand(), newRestoreCommand(), newResizeCommand(),
 		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand(), newBugreportCommand(version),
-		newStatusCommand(),
+		newStatusCommand(false),
 		newTopCommand())
 	return root
 }
@@ -72,7 +72,11 @@ func NewRoot(stamped string) *cobra.Command {
 // ctx does.
 func Run(ctx context.Context, stamped string, arguments []string, stdout, stderr io.Writer) int {
 	root := NewRoot(stamped) //nolint:contextcheck // cobra hands ctx to the commands: ExecuteContextC
-	root.SetArgs(asSidecars(root, arguments))
+	return execute(ctx, root, asSidecars(root, arguments), stdout, stderr)
+}
+
+func execute(ctx context.Context, root *cobra.Command, arguments []string, stdout, stderr io.Writer) int {
+	root.SetArgs(arguments)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)
@@ -86,7 +90,7 @@ func report(command *cobra.Command, err error, stderr io.Writer) int {
 	if status, ok := errors.AsType[ExitError](err); ok {
 		return status.Code
 	}
-	_, _ = fmt.Fprintf(stderr, "%s: %v\n", command.Root().Name(), err)
+	_, _ = fmt.Fprintf(stderr, "%s: %v\n", command.Root().DisplayName(), err)
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		_, _ = fmt.Fprintf(stderr, "See '%s --help'.\n", command.CommandPath())
 		return exitUsage

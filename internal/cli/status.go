@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
-	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/status"
 	statuspage "github.com/holdfast-csi/holdfast/internal/status/page"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
@@ -100,13 +99,13 @@ func (s *statusPage) serve(ctx context.Context, handler *statuspage.Handler, log
 
 // statusCommand are the flags of the command status.
 type statusCommand struct {
-	host       hostClient
-	kubeconfig string
-	page       statusPage
+	target
+	page statusPage
 }
 
-func newStatusCommand() *cobra.Command {
-	var c statusCommand
+// newStatusCommand is the command of holdfast, or that of the kubectl plugin.
+func newStatusCommand(plugin bool) *cobra.Command {
+	c := statusCommand{target: target{plugin: plugin}}
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Serve the status page of a host or a cluster to a browser",
@@ -117,8 +116,7 @@ func newStatusCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, _ []string) error { return c.run(command) },
 	}
 	flags := command.Flags()
-	c.host.bind(flags)
-	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "show the cluster of this kubeconfig `FILE` in place of a host")
+	c.bind(flags)
 	c.page.bind(flags, "", "127.0.0.1:0", "`HOST:PORT` to serve the page at; port 0 is a free one")
 	return command
 }
@@ -128,7 +126,7 @@ func (c *statusCommand) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	source, done, err := c.source(command.Context())
+	source, done, err := c.source(command)
 	if err != nil {
 		return err
 	}
@@ -140,17 +138,17 @@ func (c *statusCommand) run(command *cobra.Command) error {
 	return c.page.serve(command.Context(), handler, logger, func(url string) { command.Println(url) })
 }
 
-func (c *statusCommand) source(ctx context.Context) (source status.Source, done func(), err error) {
-	if c.kubeconfig == "" {
+func (c *statusCommand) source(command *cobra.Command) (source status.Source, done func(), err error) {
+	if !c.isCluster() {
 		client := c.host.dial()
-		if _, err := client.Version(ctx); err != nil {
+		if _, err := client.Version(command.Context()); err != nil {
 			client.Close()
 			return nil, nil, fmt.Errorf("%w (a cluster is shown with --kubeconfig FILE)", err)
 		}
 		source, err := hostSource(client)
 		return source, client.Close, err
 	}
-	config, err := cluster.Config(c.kubeconfig)
+	config, _, err := c.load(command)
 	if err != nil {
 		return nil, nil, err
 	}

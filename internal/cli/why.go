@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/why"
 	"github.com/holdfast-csi/holdfast/internal/why/hostreader"
 )
@@ -40,12 +39,13 @@ const whyExample = `  holdfast why pvc/data
 
 // whyFlags are the flags of the command why.
 type whyFlags struct {
-	host               hostClient
-	kubeconfig, output string
+	target
+	output string
 }
 
-func newWhyCommand() *cobra.Command {
-	var f whyFlags
+// newWhyCommand is the command of holdfast, or that of the kubectl plugin.
+func newWhyCommand(plugin bool) *cobra.Command {
+	f := whyFlags{target: target{plugin: plugin}}
 	command := &cobra.Command{
 		Use:     "why KIND/NAME",
 		Short:   "Explain why a volume is not ready, and what to do",
@@ -55,11 +55,12 @@ func newWhyCommand() *cobra.Command {
 		RunE:    func(command *cobra.Command, given []string) error { return f.run(command, given[0]) },
 	}
 	flags := command.Flags()
-	f.host.bind(flags)
+	f.bind(flags)
 	f.host.bindNamespace(flags)
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "ask the cluster of this kubeconfig `FILE` in place of a host")
 	flags.StringVarP(&f.output, "output", "o", "", "json, or text if it is not given")
-	f.host.completeFlags(command)
+	if !plugin {
+		f.host.completeFlags(command)
+	}
 	completeValues(command, "output", []string{formatJSON})
 	named := f.host.completeNamed("pod", "pvc", "pv", "volume", "snapshot")
 	command.ValidArgsFunction = func(
@@ -77,15 +78,19 @@ func (f *whyFlags) run(command *cobra.Command, subject string) error {
 	if f.output != "" && f.output != formatJSON {
 		return usageErrorf("-o %s: want json, or nothing for text", f.output)
 	}
-	namespace, err := f.namespace(command)
-	if err != nil {
-		return err
+	var config *rest.Config // of a cluster
+	namespace := f.host.namespace
+	if f.isCluster() {
+		var err error
+		if config, namespace, err = f.load(command); err != nil {
+			return err
+		}
 	}
 	asked, err := why.ParseSubject(subject, namespace)
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	reader, done, err := f.reader(command.Context())
+	reader, done, err := f.reader(command.Context(), config)
 	if err != nil {
 		return err
 	}
@@ -116,26 +121,15 @@ func exitOf(state why.State) error {
 	return nil
 }
 
-// namespace is the one given, or that of the kubeconfig's current context.
-func (f *whyFlags) namespace(command *cobra.Command) (string, error) {
-	if f.kubeconfig == "" || command.Flags().Changed("namespace") {
-		return f.host.namespace, nil
-	}
-	return cluster.Namespace(f.kubeconfig)
-}
-
-func (f *whyFlags) reader(ctx context.Context) (reader why.Reader, done func(), err error) {
-	if f.kubeconfig == "" {
+// reader reads a cluster, or the host if config is nil.
+func (f *whyFlags) reader(ctx context.Context, config *rest.Config) (reader why.Reader, done func(), err error) {
+	if config == nil {
 		client := f.host.dial()
 		if _, err := client.Version(ctx); err != nil {
 			client.Close()
 			return nil, nil, fmt.Errorf("%w (a cluster is asked with --kubeconfig FILE)", err)
 		}
 		return hostreader.New(client), client.Close, nil
-	}
-	config, err := cluster.Config(f.kubeconfig)
-	if err != nil {
-		return nil, nil, err
 	}
 	config.UserAgent = "holdfast-why"
 	client, err := rest.HTTPClientFor(config)
@@ -144,7 +138,7 @@ func (f *whyFlags) reader(ctx context.Context) (reader why.Reader, done func(), 
 	}
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig %s: %w", f.kubeconfig, err)
+		return nil, nil, fmt.Errorf("kubeconfig %s: %w", f.cluster, err)
 	}
 	return why.REST{Base: base.String(), Client: client}, client.CloseIdleConnections, nil
 }

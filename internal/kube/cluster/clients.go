@@ -51,20 +51,6 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Namespace returns the namespace of a kubeconfig file's current context, as kubectl
-// does: "default" if the context has none.
-func Namespace(kubeconfig string) (string, error) {
-	config, err := clientcmd.LoadFromFile(kubeconfig)
-	if err != nil {
-		return "", fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
-	}
-	namespace, _, err := clientcmd.NewDefaultClientConfig(*config, nil).Namespace()
-	if err != nil {
-		return "", fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
-	}
-	return namespace, nil
-}
-
 // NewClients makes the clients of a configuration. Wraps may observe the requests.
 func NewClients(config *rest.Config, userAgent string, wraps ...transport.WrapperFunc) (clients Clients, err error) {
 	config = rest.CopyConfig(config)
