@@ -34,7 +34,28 @@ func (h *hostClient) bind(flags *pflag.FlagSet) {
 }
 
 func (h *hostClient) bindNamespace(flags *pflag.FlagSet) {
-	flags.StringVarP(&h.namespace, "namespace", "n", manifest.DefaultNamespace, "`NAMESPACE` of the objects")
+	h.namespace = manifest.DefaultNamespace
+	flags.VarP((*namespaceValue)(&h.namespace), "namespace", "n", "`NAMESPACE` of the objects")
+}
+
+// namespaceValue is a flag that names one namespace. The API takes an empty name as all
+// of them: a variable of a script that is not set would have delete --all reach
+// further than its user meant.
+type namespaceValue string
+
+// String implements pflag.Value.
+func (n *namespaceValue) String() string { return string(*n) }
+
+// Type implements pflag.Value.
+func (*namespaceValue) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (n *namespaceValue) Set(given string) error {
+	if problems := content.IsDNS1123Label(given); len(problems) > 0 {
+		return fmt.Errorf("%q is not the name of a namespace; leave the flag out for %q", given, manifest.DefaultNamespace)
+	}
+	*n = namespaceValue(given)
+	return nil
 }
 
 // completeFlags offers the namespaces that the running host has.

@@ -61,8 +61,8 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 	if c.timeout < 0 {
 		return usageErrorf("--timeout %s: a time is not below zero", c.timeout)
 	}
-	if _, err := labels.Parse(c.selector); err != nil {
-		return usageErrorf("-l %q: %w", c.selector, err)
+	if err := c.checkSelector(command); err != nil {
+		return err
 	}
 	client := c.dial()
 	defer client.Close()
@@ -95,6 +95,19 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 		}
 	}
 	return errors.Join(append(failed, c.await(ctx, command, client, going))...)
+}
+
+// checkSelector refuses a selector that selects everything: --all is for that, and a
+// variable of a script that is not set must not be.
+func (c *deleteConfig) checkSelector(command *cobra.Command) error {
+	selector, err := labels.Parse(c.selector)
+	switch {
+	case err != nil:
+		return usageErrorf("-l %q: %w", c.selector, err)
+	case command.Flags().Changed("selector") && selector.Empty():
+		return usageErrorf("-l %q: names no label; use --all for all objects of a kind", c.selector)
+	}
+	return nil
 }
 
 // deletion is an object that is being deleted, and the reasons that delay it.

@@ -37,11 +37,23 @@ func TestDelete_byLabelsAndAll(t *testing.T) {
 		{"delete all --all", 2, "name the kinds", nil},
 		{"delete pvc -l ==", 2, `-l "=="`, nil},
 		{"delete -f x --all", 2, "-f names the objects", nil},
+		{"delete pvc --namespace=other --all", 0, "", []string{"PersistentVolumeClaim other/c"}},
+		// Variables of scripts that are not set.
+		{"delete pvc -n= --all", 2, "not the name of a namespace", nil},
+		{"delete pvc --namespace= --all", 2, "not the name of a namespace", nil},
+		{"delete pvc --namespace=../x --all", 2, "not the name of a namespace", nil},
+		{"delete pvc --selector=", 2, "use --all", nil},
+		{"delete pvc --selector=SPACE", 2, "use --all", nil},
+		{"delete pvc a --selector=", 2, "use --all", nil},
 	}
 	for _, c := range cases {
 		t.Run(c.line, func(t *testing.T) {
 			deleted = nil
-			code, stdout, stderr := h.run(t, strings.Fields(c.line)...)
+			words := strings.Fields(c.line)
+			for i := range words {
+				words[i] = strings.ReplaceAll(words[i], "SPACE", " ")
+			}
+			code, stdout, stderr := h.run(t, words...)
 			if code != c.code || !strings.Contains(stderr, c.stderr) || !slices.Equal(deleted, c.want) {
 				t.Errorf("exit code %d, %s%s, deleted %v", code, stdout, stderr, deleted)
 			}
