@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -43,11 +44,13 @@ func (m *merger) merge() (changed bool, err error) {
 	if m.create {
 		return false, m.checkSame(differences)
 	}
-	if problems := m.checkDifferences(differences, before); len(problems) > 0 {
+	// What the host offers must not stand in the way of a manifest: a user who never saw
+	// that class would have to delete it first.
+	if problems := m.checkDifferences(differences, before); len(problems) > 0 && !m.replacesOffered() {
 		return false, refuse(api.ErrInvalid, errors.Join(problems...))
 	}
 	owned := ownedBy(m.stored.GetManagedFields())
-	fields := keepOffered(m.stored, m.given.Object, ownedOf(m.given.Kind, m.merged))
+	fields := keepOffered(m.given.Kind, m.stored, m.given.Object, ownedOf(m.given.Kind, m.merged))
 	m.merged.SetLabels(mergeKeys(m.stored.GetLabels(), m.merged.GetLabels(), owned.Metadata.Labels))
 	m.merged.SetAnnotations(mergeKeys(m.stored.GetAnnotations(), m.merged.GetAnnotations(), owned.Metadata.Annotations))
 	keepStatus(m.merged, m.stored)
@@ -56,6 +59,12 @@ func (m *merger) merge() (changed bool, err error) {
 		m.merged.SetGeneration(m.stored.GetGeneration() + 1)
 	}
 	return !isSame(m.merged, m.stored), nil
+}
+
+// replacesOffered reports whether a StorageClass of the user replaces the one that the
+// host offers, as a CSIDriver does.
+func (m *merger) replacesOffered() bool {
+	return m.given.Kind.Kind == "StorageClass" && claim.IsUntouched(m.stored)
 }
 
 // checkIdentity refuses to change another object than the one that is meant.

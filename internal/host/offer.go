@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -67,39 +68,48 @@ func offerClass(
 	}
 	manifest.SetDefaults(class)
 	initialise(kind, class, metav1.NewTime(time.Now().Truncate(time.Second)))
+	owned := []string{`"f:provisioner":{}`} // claim.IsUntouched
 	if !hasDefault {
 		class.SetAnnotations(map[string]string{annotation: "true"})
-		class.SetManagedFields([]metav1.ManagedFieldsEntry{offered(kind, annotation)})
+		owned = append(owned, annotated(annotation))
 	}
+	class.SetManagedFields([]metav1.ManagedFieldsEntry{offered(kind, owned)})
 	if err := tx.Objects(kind).Put(class.GetName(), class); err != nil {
 		return err
 	}
 	return tx.SetOffered(offer)
 }
 
-// offered says that an annotation is the host's and not a user's.
-func offered(kind store.Kind, annotation string) metav1.ManagedFieldsEntry {
+// offered says that fields are the host's and not a user's.
+func offered(kind store.Kind, fields []string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
 		Manager: claim.OfferManager, Operation: metav1.ManagedFieldsOperationUpdate,
 		APIVersion: kind.GroupVersion().String(), FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:metadata":{"f:annotations":{%q:{}}}}`, "f:"+annotation)),
+		FieldsV1: metav1.NewFieldsV1("{" + strings.Join(fields, ",") + "}"),
 	}
 }
 
-// keepOffered adds the host's entry to the owners of an object, unless the user now
-// says whether it is the default one.
-func keepOffered(stored, given store.Object, fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	for _, annotation := range []string{manifest.DefaultClassAnnotation, manifest.DefaultSnapshotClassAnnotation} {
-		if _, says := given.GetAnnotations()[annotation]; says {
-			return fields
-		}
+// annotated is an annotation as a field of offered.
+func annotated(name string) string {
+	return fmt.Sprintf(`"f:metadata":{"f:annotations":{%q:{}}}`, "f:"+name)
+}
+
+// keepOffered adds the host's entry to the owners of a class that it made the default one,
+// unless the user now says whether it is.
+func keepOffered(
+	kind store.Kind, stored, given store.Object, fields []metav1.ManagedFieldsEntry,
+) []metav1.ManagedFieldsEntry {
+	if !claim.IsOffered(stored) {
+		return fields
 	}
-	for _, entry := range stored.GetManagedFields() {
-		if entry.Manager == claim.OfferManager {
-			fields = append(fields, entry)
-		}
+	annotation := manifest.DefaultClassAnnotation
+	if kind.Resource == "volumesnapshotclasses" {
+		annotation = manifest.DefaultSnapshotClassAnnotation
 	}
-	return fields
+	if _, says := given.GetAnnotations()[annotation]; says {
+		return fields
+	}
+	return append(fields, offered(kind, []string{annotated(annotation)}))
 }
 
 // offerDriver stores the built-in driver's CSIDriver object if the user gave none, as

@@ -132,3 +132,21 @@ func TestOffer_aChangedClassStaysChanged(t *testing.T) {
 		t.Errorf("the class that the user made the default one is %+v", class)
 	}
 }
+
+// A manifest with a class of the offered name is the user's own: it can have any fields, once.
+func TestOffer_isReplacedByAClassOfTheUser(t *testing.T) {
+	h := newApplier(t)
+	mustOffer(t, h)
+	own := changed(t, aClass, "{name: c}", "{name: builtin}")
+	mustApply(t, h, own)
+	class := stored(t, h, (*store.Tx).Classes, "builtin")
+	if class.Provisioner != "d.example" || class.Parameters["a"] != "b" || !manifest.IsDefault(class) || !claim.IsOffered(class) {
+		t.Errorf("the class is %+v", class)
+	}
+	if result := mustApply(t, h, own); result.Applied[0].Action != api.Unchanged {
+		t.Errorf("again it is %s", result.Applied[0].Action)
+	}
+	if _, err := h.try(changed(t, own, "{a: b}", "{a: c}")); err == nil || !strings.Contains(err.Error(), "parameters.a: cannot be changed") {
+		t.Errorf("the user's class changed again: %v", err)
+	}
+}
