@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
+	"github.com/holdfast-csi/holdfast/internal/cli/gotemplate"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -38,6 +39,7 @@ type getConfig struct {
 	labels     bool
 	noHeaders  bool
 	sortBy     string
+	template   *gotemplate.Template // of output, if that is one
 }
 
 func newGetCommand() *cobra.Command {
@@ -59,7 +61,8 @@ func newGetCommand() *cobra.Command {
 	c.bind(flags)
 	c.bindNamespace(flags)
 	flags.BoolVarP(&c.everywhere, "all-namespaces", "A", false, "objects of every namespace")
-	flags.StringVarP(&c.output, "output", "o", "", "`FORM`: wide, yaml, json, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,…")
+	flags.StringVarP(&c.output, "output", "o", "",
+		"`FORM`: wide, yaml, json, name, jsonpath=TEMPLATE, go-template=TEMPLATE, go-template-file=FILE or custom-columns=HEADER:PATH,…")
 	flags.StringVar(&c.sortBy, "sort-by", "", "`PATH` of the field by which the objects are sorted, such as .metadata.creationTimestamp")
 	flags.StringVarP(&c.selector, "selector", "l", "", "`LABELS` that the objects have, such as app=web,tier!=test")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "keep running, and show each change")
@@ -202,7 +205,7 @@ func (c *getConfig) show(command *cobra.Command, client *api.Client, selections 
 
 func (c *getConfig) isDocument() bool {
 	return c.output == outputYAML || c.output == outputJSON || strings.HasPrefix(c.output, jsonPathForm) ||
-		strings.HasPrefix(c.output, columnsForm)
+		strings.HasPrefix(c.output, columnsForm) || c.template != nil
 }
 
 // checkForm checks -o and --sort-by before a host is asked.
@@ -215,8 +218,14 @@ func (c *getConfig) checkForm() error {
 		if _, err := parseColumns(text); err != nil {
 			return err
 		}
+	} else if text, ok, err := templateOf(c.output); err != nil {
+		return err
+	} else if ok {
+		if c.template, err = gotemplate.Parse("output", text); err != nil {
+			return usageErrorf("-o go-template: %w", err)
+		}
 	} else if !slices.Contains([]string{outputTable, outputWide, outputYAML, outputJSON, outputName}, c.output) {
-		return usageErrorf("-o %q is none of wide, yaml, json and name, jsonpath=… and custom-columns=…", c.output)
+		return usageErrorf("-o %q is none of wide, yaml, json and name, jsonpath=…, go-template=…, go-template-file=… and custom-columns=…", c.output)
 	}
 	if c.sortBy == "" {
 		return nil
@@ -265,6 +274,9 @@ func (c *getConfig) document(out io.Writer, objects []store.Object, single bool)
 	}
 	if template, ok := strings.CutPrefix(c.output, jsonPathForm); ok {
 		return writePath(out, template, value)
+	}
+	if c.template != nil {
+		return writeTemplate(out, c.template, value)
 	}
 	if text, ok := strings.CutPrefix(c.output, columnsForm); ok {
 		return writeColumns(out, text, objects, c.noHeaders)

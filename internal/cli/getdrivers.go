@@ -56,7 +56,7 @@ func chooseDrivers(drivers []api.Driver, names []string) ([]api.Driver, error) {
 
 func (c *getConfig) drivers(command *cobra.Command, names []string) error {
 	if c.watch || c.selector != "" || c.sortBy != "" || !slices.Contains([]string{outputTable, outputWide, outputYAML, outputJSON}, c.output) {
-		return usageErrorf("drivers are not objects: -w, -l, --sort-by and -o name, jsonpath and custom-columns cannot be used with them")
+		return usageErrorf("drivers are not objects: -w, -l, --sort-by and -o name, jsonpath, go-template and custom-columns cannot be used with them")
 	}
 	client := c.dial()
 	defer client.Close()

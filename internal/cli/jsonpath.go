@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -13,13 +14,16 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 
+	"github.com/holdfast-csi/holdfast/internal/cli/gotemplate"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
 // The forms of -o with an expression behind them.
 const (
-	jsonPathForm = "jsonpath="
-	columnsForm  = "custom-columns="
+	jsonPathForm     = "jsonpath="
+	columnsForm      = "custom-columns="
+	templateForm     = "go-template="
+	templateFileForm = "go-template-file="
 )
 
 // parsePath reads a JSONPath template. A field that an object lacks is empty.
@@ -62,6 +66,35 @@ func writePath(out io.Writer, template string, value any) error {
 	}
 	if err := path.Execute(out, fields); err != nil {
 		return fmt.Errorf("-o jsonpath: %w", err)
+	}
+	return nil
+}
+
+// templateOf returns the Go template of a form of -o, if it is one.
+func templateOf(form string) (text string, ok bool, err error) {
+	if text, ok := strings.CutPrefix(form, templateForm); ok {
+		return text, true, nil
+	}
+	name, ok := strings.CutPrefix(form, templateFileForm)
+	if !ok {
+		return "", false, nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", false, usageErrorf("-o go-template-file: %w", err)
+	}
+	return string(data), true, nil
+}
+
+// writeTemplate writes what a Go template makes of a value, without a final line break,
+// as kubectl does.
+func writeTemplate(out io.Writer, template *gotemplate.Template, value any) error {
+	fields, err := fieldsOf(value)
+	if err != nil {
+		return err
+	}
+	if err := template.Execute(out, fields); err != nil {
+		return fmt.Errorf("-o go-template: %w", err)
 	}
 	return nil
 }

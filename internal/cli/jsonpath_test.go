@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,6 +18,10 @@ func TestGet_printsFieldsByTheirPaths(t *testing.T) {
 		pvc.Generation = int64(len(size))
 		h.put(t, pvc)
 	}
+	file := filepath.Join(t.TempDir(), "names.tmpl")
+	if err := os.WriteFile(file, []byte("{{range .items}}{{.metadata.name}};{{end}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	const size = ".spec.resources.requests.storage"
 	cases := []struct {
 		arguments []string
@@ -28,6 +34,13 @@ func TestGet_printsFieldsByTheirPaths(t *testing.T) {
 		{[]string{"get", "pvc", "-o", "custom-columns=WHO:.metadata.name,SIZE:{" + size + "},VOLUME:spec.volumeName"}, 0,
 			"WHO   SIZE    VOLUME\na     10Gi    <none>\nb     900Mi   <none>\nc     2Gi     <none>\n"},
 		{[]string{"get", "pvc", "-o", "custom-columns=WHO:.metadata.name", "--no-headers", "--sort-by=metadata.generation"}, 0, "c\na\nb\n"},
+		{[]string{"get", "pvc", "a", "-o", "go-template={{.spec.resources.requests.storage}} {{.metadata.generation}} {{.spec.none}}"}, 0, "10Gi 4 <no value>"},
+		{[]string{"get", "pvc", "-o", `go-template={{range $i, $c := .items}}{{if $i}},{{end}}{{$c.metadata.name}}{{end}}`, "--sort-by=" + size}, 0, "b,c,a"},
+		{[]string{"get", "pvc", "-o", "go-template-file=" + file}, 0, "a;b;c;"},
+		{[]string{"get", "pvc", "-o", "go-template={{.a"}, 2, "-o go-template: template: output:1: unclosed action"},
+		{[]string{"get", "pvc", "-o", "go-template={{.kind.x}}"}, 1, "cannot evaluate field x of a string"},
+		{[]string{"get", "pvc", "-o", "go-template-file=/no/such/file"}, 2, "-o go-template-file: open /no/such/file"},
+		{[]string{"get", "drivers", "-o", "go-template={{.}}"}, 2, "drivers are not objects"},
 		{[]string{"get", "pvc", "-o", "jsonpath={.a"}, 2, "-o jsonpath"},
 		{[]string{"get", "pvc", "-o", "custom-columns=WHO"}, 2, `"WHO" is not HEADER:PATH`},
 		{[]string{"get", "pvc", "--sort-by={}"}, 2, "is not the path of a field"},
