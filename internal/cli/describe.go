@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/status"
 )
 
 func newDescribeCommand() *cobra.Command {
@@ -82,7 +83,7 @@ type description struct {
 
 func (d description) write(ctx context.Context) error {
 	facts := slices.Concat(d.common(), d.columns(), factsOf(d.object), d.usage(ctx))
-	if err := aligned(d.out, "", facts); err != nil {
+	if err := alignedPainted(d.out, "", facts, d.factPaint(facts)); err != nil {
 		return err
 	}
 	if err := d.section("Conditions", conditionsOf(d.object)); err != nil {
@@ -108,10 +109,47 @@ func (d description) section(name string, rows [][]string) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprintf(d.out, "%s:\n", name); err != nil {
+	colours := painterOf(d.out)
+	if _, err := fmt.Fprintf(d.out, "%s\n", colours.heading(name+":")); err != nil {
 		return err
 	}
-	return aligned(d.out, "  ", rows)
+	return alignedPainted(d.out, "  ", rows, func(row int) paint {
+		switch {
+		case row == 0 && isHeadings(rows[0]):
+			return colours.headings
+		case rows[row][0] == severityWarning:
+			return func(column int, cell string) string {
+				if column == 0 {
+					return colours.level(status.Busy, cell)
+				}
+				return cell
+			}
+		}
+		return unpainted
+	})
+}
+
+// isHeadings reports whether a row has the headings of a table.
+func isHeadings(row []string) bool { return strings.ToUpper(row[0]) == row[0] }
+
+// factPaint marks the labels, and colours the object's status.
+func (d description) factPaint(facts [][]string) func(row int) paint {
+	colours := painterOf(d.out)
+	labels := map[string]bool{}
+	for _, c := range d.kind.columns {
+		labels[sentence(c.header)+":"] = c.isStatus()
+	}
+	return func(row int) paint {
+		return func(column int, cell string) string {
+			switch {
+			case column == 0:
+				return colours.heading(cell)
+			case labels[facts[row][0]]:
+				return colours.level(status.LevelOf(d.object), cell)
+			}
+			return cell
+		}
+	}
 }
 
 func (d description) common() [][]string {
@@ -135,7 +173,7 @@ func (d description) common() [][]string {
 // pairs are keys with values, the first next to the headline.
 func pairs(headline string, values map[string]string) [][]string {
 	if len(values) == 0 {
-		return [][]string{{headline, "<none>"}}
+		return [][]string{{headline, noneText}}
 	}
 	var rows [][]string
 	for key, value := range values {
@@ -240,6 +278,9 @@ func (d description) work(states []api.WorkState) [][]string {
 	return rows
 }
 
+// severityWarning is the type of events that need attention.
+const severityWarning = "Warning"
+
 func times(count int) string {
 	if count == 1 {
 		return "once"
@@ -311,7 +352,7 @@ func (d description) events(events []journal.Event) [][]string {
 		}
 		severity := "Normal"
 		if event.Warning {
-			severity = "Warning"
+			severity = severityWarning
 		}
 		when := age(metav1.NewTime(event.Last), d.now)
 		if event.Count > 1 {

@@ -79,11 +79,23 @@ func (c *getConfig) drivers(command *cobra.Command, names []string) error {
 	if !c.noHeaders {
 		rows = append(rows, driverHeaders(c.output == outputWide))
 	}
-	for _, driver := range drivers {
-		rows = append(rows, driverRows(driver, c.output == outputWide, time.Now())...)
+	colours := painterOf(out)
+	paints := make([]paint, 0, len(rows))
+	for range rows {
+		paints = append(paints, colours.headings)
 	}
-	return aligned(out, "", rows)
+	for _, driver := range drivers {
+		added := driverRows(driver, c.output == outputWide, time.Now())
+		rows = append(rows, added...)
+		for range added {
+			paints = append(paints, colours.drivers)
+		}
+	}
+	return alignedPainted(out, "", rows, func(row int) paint { return paints[row] })
 }
+
+// driverStateColumn is the index of STATE.
+const driverStateColumn = 1
 
 func driverHeaders(wide bool) []string {
 	headers := []string{"NAME", "STATE", "SERVING", "VERSION", "UNIT", "RESTARTS", "AGE"}
@@ -95,13 +107,13 @@ func driverHeaders(wide bool) []string {
 
 // driverRows has a row for each process of a driver, and one for a unit without any.
 func driverRows(driver api.Driver, wide bool, now time.Time) [][]string {
-	unit, restarts, failure := "<none>", "", ""
+	unit, restarts, failure := noneText, "", ""
 	if driver.Unit != nil {
 		unit, restarts, failure = driver.Unit.State, strconv.Itoa(driver.Unit.Restarts), driver.Unit.Error
 	}
 	instances := driver.Instances
 	if len(instances) == 0 {
-		instances = []api.DriverInstance{{State: "<none>"}}
+		instances = []api.DriverInstance{{State: noneText}}
 		if driver.Unit != nil {
 			instances[0].Since = driver.Unit.Since
 		}
@@ -121,10 +133,13 @@ func driverRows(driver api.Driver, wide bool, now time.Time) [][]string {
 	return rows
 }
 
+// stateNotReady is the state of a registered driver that fails Probe.
+const stateNotReady = "NotReady"
+
 // shownState is the state of a process, or that it fails Probe.
 func shownState(one api.DriverInstance) string {
 	if one.Unready {
-		return "NotReady"
+		return stateNotReady
 	}
 	return one.State
 }

@@ -21,6 +21,9 @@ type column struct {
 	cell   func(object store.Object, now time.Time) string
 }
 
+// isStatus reports whether the column says how an object is.
+func (c column) isStatus() bool { return c.header == "STATUS" || c.header == "READYTOUSE" }
+
 // tableKind is a kind with its short names and its table, which is kubectl's.
 type tableKind struct {
 	kind    store.Kind
@@ -72,17 +75,19 @@ func newTable(out io.Writer, kind tableKind, style tableStyle) *table {
 // write writes some objects, with the headers before the first.
 func (t *table) write(objects []store.Object, now time.Time) error {
 	var rows [][]string
+	var paints []paint
+	colours := painterOf(t.out)
 	if !t.begun && !t.style.noHeaders {
-		rows = append(rows, t.headers())
+		rows, paints = append(rows, t.headers()), append(paints, colours.headings)
 	}
 	t.begun = true
 	for _, object := range objects {
-		rows = append(rows, t.row(object, now))
+		rows, paints = append(rows, t.row(object, now)), append(paints, colours.cells(t.columns(), object))
 	}
 	t.widths = widen(t.widths, rows)
 	var text strings.Builder
-	for _, row := range rows {
-		writeRow(&text, row, t.widths)
+	for i, row := range rows {
+		writeRow(&text, row, t.widths, paints[i])
 	}
 	_, err := io.WriteString(t.out, text.String())
 	return err
@@ -160,30 +165,49 @@ func widen(widths []int, rows [][]string) []int {
 	return widths
 }
 
-func writeRow(out *strings.Builder, row []string, widths []int) {
-	var line strings.Builder
+// paint returns a cell with its colour, or as it is.
+type paint func(column int, cell string) string
+
+// unpainted is the paint of a table without colours.
+func unpainted(_ int, cell string) string { return cell }
+
+// writeRow pads each cell by its bare width, and paints it.
+func writeRow(out *strings.Builder, row []string, widths []int, painted paint) {
+	spaces := 0 // before the next cell; none are written at the end of a line
 	for i, cell := range row {
-		line.WriteString(cell)
-		line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
+		cell = strings.TrimRight(cell, " ")
+		if cell != "" {
+			out.WriteString(strings.Repeat(" ", spaces) + painted(i, cell))
+			spaces = 0
+		}
+		spaces += widths[i] - utf8.RuneCountInString(cell) + gap
 	}
-	out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	out.WriteString("\n")
 }
 
-// aligned writes rows without headers.
+// aligned writes rows as they are.
 func aligned(out io.Writer, indent string, rows [][]string) error {
+	return alignedPainted(out, indent, rows, func(int) paint { return unpainted })
+}
+
+// alignedPainted writes rows, each with its paint.
+func alignedPainted(out io.Writer, indent string, rows [][]string, painted func(row int) paint) error {
 	widths := widen(nil, rows)
 	var text strings.Builder
-	for _, row := range rows {
+	for i, row := range rows {
 		text.WriteString(indent)
-		writeRow(&text, row, widths)
+		writeRow(&text, row, widths, painted(i))
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
 }
 
+// noneText is the cell of a value that does not exist.
+const noneText = "<none>"
+
 func orNone(text string) string {
 	if text == "" {
-		return "<none>"
+		return noneText
 	}
 	return text
 }

@@ -136,7 +136,7 @@ func alignedText(rows [][]string) string {
 	widths := widen(nil, rows)
 	var text strings.Builder
 	for _, row := range rows {
-		writeRow(&text, row, widths)
+		writeRow(&text, row, widths, unpainted)
 	}
 	return text.String()
 }

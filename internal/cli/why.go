@@ -147,12 +147,13 @@ func (f *whyFlags) reader(ctx context.Context, config *rest.Config) (reader why.
 // could not be read.
 func writeReport(out io.Writer, report why.Report, now time.Time) error {
 	var text strings.Builder
-	fmt.Fprintln(&text, printable(report.Answer()))
+	colours := painterOf(out)
+	fmt.Fprintln(&text, colours.answer(report.State, printable(report.Answer())))
 	for i, finding := range report.Findings {
 		if i > 0 {
 			fmt.Fprintf(&text, "\nalso: %s\n", printable(finding.What))
 		}
-		writeFinding(&text, finding, now)
+		writeFinding(&text, colours, finding, now)
 	}
 	for _, note := range report.Notes {
 		fmt.Fprintf(&text, "\nnote: %s\n", printable(note))
@@ -161,10 +162,10 @@ func writeReport(out io.Writer, report why.Report, now time.Time) error {
 	return err
 }
 
-func writeFinding(out io.Writer, f why.Finding, now time.Time) {
+func writeFinding(out io.Writer, colours painter, f why.Finding, now time.Time) {
 	line := func(label, text string) {
 		if text != "" {
-			_, _ = fmt.Fprintf(out, "  %-6s %s\n", label, printable(text))
+			_, _ = fmt.Fprintf(out, "  %s %s\n", colours.heading(fmt.Sprintf("%-6s", label)), printable(text))
 		}
 	}
 	if !f.Since.IsZero() {

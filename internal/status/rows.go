@@ -39,6 +39,23 @@ const (
 	Quiet Level = "quiet" // ended, or not in use
 )
 
+// LevelOf returns the level of a claim, volume, snapshot or pod, Quiet for other objects.
+// A Row has a higher one while a step of the object runs.
+func LevelOf(object any) Level {
+	level := Quiet
+	switch object := object.(type) {
+	case *corev1.PersistentVolumeClaim:
+		level, _ = claimLevel(object)
+	case *corev1.PersistentVolume:
+		level, _ = volumeLevel(object)
+	case *snapshotv1.VolumeSnapshot:
+		level, _ = snapshotLevel(object)
+	case *corev1.Pod:
+		level = podLevel(object)
+	}
+	return level
+}
+
 // Row is an object in a table.
 type Row struct {
 	Ref    Ref
