@@ -9,13 +9,11 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// sensitive are the words of a name whose value is hidden.
-const sensitive = `(?:password|passwd|passphrase|secret|token|credentials?|authorization|chap[-_.]?user|(?:api|access|private|secret)[-_.]?key(?:[-_.]?id)?)`
-
 // Text hides what looks like a secret in a text: the user part of URLs, and the values of
 // names such as password= or --api-token.
 func Text(data []byte) []byte {
 	hidden := []byte(`${1}` + csimessage.Hidden)
+	sensitive := "(?:" + strings.ReplaceAll(strings.Join(csimessage.SecretNames(), "|"), "-", "[-_.]?") + ")"
 	for _, pattern := range []string{
 		`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s"'@]+@`,
 		`(?i)([-_.a-z0-9]*` + sensitive + `\\?["']?\s*[:=]\s*(?:bearer\s+)?\\?["'])[^"'\\]*`,
@@ -63,7 +61,7 @@ func redact(field string, tree any) {
 func redactField(field, name string, value any, in map[string]any) {
 	text, isText := value.(string)
 	switch {
-	case isText && (isHidden(field) || isOfVariable(field, name) || isSensitive(name)):
+	case isText && (isHidden(field) || isOfVariable(field, name) || csimessage.IsSecretName(name)):
 		in[name] = csimessage.Hidden
 	case name == "kubectl.kubernetes.io/last-applied-configuration":
 		delete(in, name)
@@ -84,10 +82,6 @@ func isHidden(field string) bool {
 }
 
 func isOfVariable(field, name string) bool { return field == "env" && name == "value" }
-
-func isSensitive(name string) bool {
-	return regexp.MustCompile(`(?i)` + sensitive + `$`).MatchString(name)
-}
 
 // encode writes a value as redacted JSON.
 func encode(value any) ([]byte, error) {

@@ -30,7 +30,7 @@ func call[Q proto.Message, A any](
 	answer, err := invoke(ctx, request, grpc.Trailer(&trailer))
 	err = ended(ctx, err)
 	for _, text := range trailer.Get(message.WarningTrailer) {
-		backend.Warn(ctx, text)
+		backend.Warn(ctx, message.WithoutSecrets(text, message.SecretsOf(request)))
 	}
 	c.observe(name, err, time.Since(start))
 	noteCode(ctx, name, err)

@@ -38,10 +38,11 @@ func TestInProcess_answersWithCopies(t *testing.T) {
 	}
 }
 
-// The warnings of a call that succeeds reach its caller, within the process and over a socket.
+// The warnings of a call that succeeds reach its caller, within the process and over a socket,
+// without the secrets of the call.
 func TestCollectWarnings_overBothConnections(t *testing.T) {
 	driver := csidriver.New("memory.test")
-	driver.Warnings = map[string]string{"CreateVolume": "größer als gewünscht", "DeleteVolume": "never shown"}
+	driver.Warnings = map[string]string{"CreateVolume": "größer als gewünscht, with hunter2", "DeleteVolume": "never shown"}
 	driver.After = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "DeleteVolume" {
 			return csidriver.Fail(codes.Internal, "broken")
@@ -61,8 +62,9 @@ func TestCollectWarnings_overBothConnections(t *testing.T) {
 	defer remote.Close()
 	for name, client := range map[string]*csiclient.Client{"in process": within(driver), "socket": remote} {
 		ctx, warnings := csiclient.CollectWarnings(t.Context())
-		_, err := client.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "a"})
-		if got := warnings(); err != nil || !slices.Equal(got, []string{"größer als gewünscht"}) {
+		secrets := map[string]string{"password": "hunter2"}
+		_, err := client.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "a", Secrets: secrets})
+		if got := warnings(); err != nil || !slices.Equal(got, []string{"größer als gewünscht, with (redacted)"}) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 		ctx, warnings = csiclient.CollectWarnings(t.Context())

@@ -2,8 +2,11 @@ package message
 
 import (
 	"cmp"
+	"encoding/json"
 	"log/slog"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -35,8 +38,8 @@ func (l Loggable) LogValue() slog.Value {
 }
 
 // Shown is a copy of a message without the values of fields that carry the
-// option csi_secret, without mount flags ("MAY contain sensitive information")
-// and without tokens.
+// option csi_secret, without mount flags ("MAY contain sensitive information"),
+// and without the attributes and parameters whose name is that of a secret.
 func Shown(message proto.Message) proto.Message {
 	clean := proto.Clone(message)
 	visitSecrets(clean.ProtoReflect(), redactField, redactKey)
@@ -61,9 +64,12 @@ func visitSecrets(
 		case IsSecret(field) || field.Name() == "mount_flags":
 			whole(message, field)
 		case field.IsMap() && field.MapValue().Kind() == protoreflect.StringKind:
-			if name := protoreflect.ValueOfString(TokensKey).MapKey(); value.Map().Has(name) {
-				key(value.Map(), name)
-			}
+			value.Map().Range(func(name protoreflect.MapKey, _ protoreflect.Value) bool {
+				if name.String() == TokensKey || IsSecretName(name.String()) {
+					key(value.Map(), name)
+				}
+				return true
+			})
 		case field.IsList() && field.Kind() == protoreflect.MessageKind:
 			for i := range value.List().Len() {
 				visitSecrets(value.List().Get(i).Message(), whole, key)
@@ -98,29 +104,78 @@ func redactKey(entries protoreflect.Map, key protoreflect.MapKey) {
 }
 
 // SecretsOf collects the secret values of a request, so that an error that
-// repeats one can be cleaned. Mount flags are not among them: an error has to
-// be able to name the flag it refuses.
+// repeats one can be cleaned. Of a mount flag such as password=x it is the value:
+// an error has to be able to name the flag it refuses. Each value is there in the
+// forms in which programs repeat it, and the tokens of a service account one by one.
 func SecretsOf(request proto.Message) []string {
-	var found []string
-	add := func(text string) {
-		if len(text) >= shortestSecret {
-			found = append(found, text)
-		}
-	}
+	var found secretForms
 	visitSecrets(request.ProtoReflect(),
 		func(message protoreflect.Message, field protoreflect.FieldDescriptor) {
-			if !field.IsMap() {
+			switch value := message.Get(field); {
+			case field.IsMap():
+				value.Map().Range(func(_ protoreflect.MapKey, value protoreflect.Value) bool {
+					found.add(value.String())
+					return true
+				})
+			case field.IsList():
+				for i := range value.List().Len() {
+					found.addFlag(value.List().Get(i).String())
+				}
+			}
+		},
+		func(entries protoreflect.Map, key protoreflect.MapKey) {
+			if key.String() == TokensKey {
+				found.addTokens(entries.Get(key).String())
 				return
 			}
-			message.Get(field).Map().Range(func(_ protoreflect.MapKey, value protoreflect.Value) bool {
-				add(value.String())
-				return true
-			})
-		},
-		func(entries protoreflect.Map, key protoreflect.MapKey) { add(entries.Get(key).String()) })
+			found.addNamed(entries.Get(key).String())
+		})
 	// The longest first: a secret that begins with another must not be half left.
-	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	return found
+	slices.SortFunc(found, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	return slices.Compact(found)
+}
+
+// secretForms are secret values as error messages may repeat them.
+type secretForms []string
+
+// add adds a value as it is, without the space around it, which drivers cut off, and as
+// the inside of a quoted text and of a URL.
+func (f *secretForms) add(value string) {
+	trimmed := strings.TrimSpace(value)
+	quoted := strconv.Quote(trimmed)
+	for _, form := range []string{value, trimmed, quoted[1 : len(quoted)-1], url.QueryEscape(trimmed), url.PathEscape(trimmed)} {
+		if len(form) >= shortestSecret {
+			*f = append(*f, form)
+		}
+	}
+}
+
+// addNamed adds a value that is taken for a secret by its name; a boolean is a setting.
+func (f *secretForms) addNamed(value string) {
+	if _, err := strconv.ParseBool(value); err != nil {
+		f.add(value)
+	}
+}
+
+// addFlag adds the secret values of a mount flag, which may be several options.
+func (f *secretForms) addFlag(flag string) {
+	for option := range strings.SplitSeq(flag, ",") {
+		if name, value, ok := strings.Cut(option, "="); ok && IsSecretName(name) {
+			f.addNamed(value)
+		}
+	}
+}
+
+// addTokens adds the tokens for each audience, next to the whole.
+func (f *secretForms) addTokens(text string) {
+	f.add(text)
+	audiences := map[string]struct {
+		Token string `json:"token"`
+	}{}
+	_ = json.Unmarshal([]byte(text), &audiences) // another form is hidden as a whole
+	for _, audience := range audiences {
+		f.add(audience.Token)
+	}
 }
 
 // WithoutSecrets is a text with each of the secrets hidden.
