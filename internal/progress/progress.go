@@ -37,6 +37,7 @@ type Operation struct {
 type Tracker struct {
 	mu      sync.Mutex
 	running map[*Task]struct{}
+	remote  map[string]remote // by the ID of the work
 }
 
 // call is what a context knows about the work.
@@ -52,13 +53,17 @@ func (t *Tracker) For(ctx context.Context, name, object string) context.Context 
 	return context.WithValue(ctx, key{}, call{tracker: t, name: name, object: object})
 }
 
-// List returns the tasks that run, the oldest first.
+// List returns the tasks that run and the work of other systems, the oldest first.
 func (t *Tracker) List() []Operation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := make([]Operation, 0, len(t.running))
+	t.forgetOld(time.Now())
+	all := make([]Operation, 0, len(t.running)+len(t.remote))
 	for task := range t.running {
 		all = append(all, task.operation())
+	}
+	for _, one := range t.remote {
+		all = append(all, one.Operation)
 	}
 	slices.SortFunc(all, func(a, b Operation) int { return a.Started.Compare(b.Started) })
 	return all
@@ -78,6 +83,15 @@ type Task struct {
 func Begin(ctx context.Context, doing string, total int64) *Task {
 	return begin(ctx, doing, total, Bytes)
 }
+
+// BeginPercent starts a task of which only the percentage is known, because another system
+// does the work. The caller must end it.
+func BeginPercent(ctx context.Context, doing string) *Task {
+	return begin(ctx, doing, wholePercent, Percent)
+}
+
+// wholePercent is the Total of work that is counted in Percent.
+const wholePercent = 100
 
 func begin(ctx context.Context, doing string, total int64, unit Unit) *Task {
 	of, tracked := ctx.Value(key{}).(call)

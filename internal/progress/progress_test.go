@@ -34,6 +34,47 @@ func TestTracker_listsWhatRuns(t *testing.T) {
 	}
 }
 
+func TestNote_staysAfterTheCallUntilItIsForgotten(t *testing.T) {
+	var tracker Tracker
+	first := tracker.For(t.Context(), "CreateSnapshot", "snapshot-1")
+	Note(first, "snap-1", "uploading", 10)
+	started := tracker.List()[0].Started
+	Note(tracker.For(t.Context(), "CreateSnapshot", "snapshot-1"), "snap-1", "uploading", 45)
+	Note(tracker.For(t.Context(), "CreateSnapshot", "snapshot-2"), "snap-2", "uploading", 130)
+	got := tracker.List()
+	want := Operation{Call: "CreateSnapshot", Object: "snapshot-1", Doing: "uploading", Started: started, Done: 45, Total: 100, Unit: Percent}
+	if len(got) != 2 || got[0] != want || got[1].Done != 100 {
+		t.Fatalf("the list is %+v, want %+v and one at 100 %%", got, want)
+	}
+	Forget(tracker.For(t.Context(), "DeleteSnapshot", "snap-1"), "snap-1")
+	Forget(context.Background(), "snap-2") // another driver's
+	if got := tracker.List(); len(got) != 1 || got[0].Object != "snapshot-2" {
+		t.Errorf("after one was forgotten, the list is %+v", got)
+	}
+	Note(context.Background(), "snap-3", "uploading", 1)
+}
+
+func TestNote_isForgottenWhenNoCallShowsIt(t *testing.T) {
+	var tracker Tracker
+	begin := time.Now().Add(-remoteLifetime)
+	tracker.note(call{object: "old"}, "1", "uploading", 5, begin)
+	tracker.note(call{object: "repeated"}, "2", "uploading", 5, begin)
+	tracker.note(call{object: "repeated"}, "2", "uploading", 6, begin.Add(time.Second))
+	if got := tracker.List(); len(got) != 1 || got[0].Object != "repeated" || !got[0].Started.Equal(begin) {
+		t.Errorf("the list is %+v, want the one that was repeated", got)
+	}
+}
+
+func TestBeginPercent_countsToAHundred(t *testing.T) {
+	var tracker Tracker
+	task := BeginPercent(tracker.For(t.Context(), "ControllerExpandVolume", "vol-1"), "modifying")
+	task.Set(30)
+	if got := tracker.List(); len(got) != 1 || got[0].Done != 30 || got[0].Total != 100 || got[0].Unit != Percent {
+		t.Errorf("the list is %+v", got)
+	}
+	task.End()
+}
+
 func TestBegin_withoutATrackerIsNothing(t *testing.T) {
 	task := Begin(context.Background(), "copying", 10)
 	if task != nil {

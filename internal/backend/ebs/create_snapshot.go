@@ -75,6 +75,7 @@ func (c *Controller) CreateSnapshot(ctx context.Context, spec backend.SnapshotSp
 	if err := checkSnapshot(snapshot); err != nil {
 		return backend.Snapshot{}, err
 	}
+	noteUpload(ctx, snapshot)
 	return toSnapshot(snapshot), c.finishSnapshot(ctx, snapshot.ID, desired)
 }
 

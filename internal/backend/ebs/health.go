@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // stuckAttachment is how long an attachment may be under way until it is reported; EC2
@@ -36,7 +37,18 @@ func (c *Controller) VolumeHealth(ctx context.Context, id string) ([]backend.Hea
 	case err != nil:
 		return nil, fmt.Errorf("status of volume %s: %w", id, err)
 	}
+	noteInitialization(ctx, status)
 	return append(problems, statusProblems(status)...), nil
+}
+
+// noteInitialization reports how much of a restored volume EC2 has loaded. The volume is
+// usable meanwhile, but blocks that are not loaded are read slowly.
+func noteInitialization(ctx context.Context, s cloud.Status) {
+	if s.Details["initialization-state"] != "initializing" {
+		progress.Forget(ctx, s.VolumeID)
+		return
+	}
+	progress.Note(ctx, s.VolumeID, "initializing", s.InitializationProgress)
 }
 
 // attachmentProblems finds attachments and detachments that make no progress.

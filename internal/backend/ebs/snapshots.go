@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // CheckSnapshotParameters rejects unknown keys and invalid values.
@@ -32,6 +35,7 @@ func (c *Controller) Snapshot(ctx context.Context, id string) (backend.Snapshot,
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
+	noteUpload(ctx, s)
 	return toSnapshot(s), nil
 }
 
@@ -44,6 +48,7 @@ func (c *Controller) SnapshotByName(ctx context.Context, name string) (backend.S
 	if !found {
 		return backend.Snapshot{}, fmt.Errorf("%w: no snapshot has the name %q", backend.ErrNotFound, name)
 	}
+	noteUpload(ctx, s)
 	return toSnapshot(s), checkSnapshot(s)
 }
 
@@ -67,6 +72,17 @@ func checkSnapshot(s cloud.Snapshot) error {
 	}
 	return fmt.Errorf("snapshot %s failed in EC2 (%s); delete it and take another, and if its volume is encrypted make sure that the driver's role may use the key",
 		s.ID, s.Message)
+}
+
+// noteUpload reports how far EC2 is with the upload of a snapshot. That goes on after the
+// call, which callers repeat until the snapshot is ready.
+func noteUpload(ctx context.Context, s cloud.Snapshot) {
+	percent, err := strconv.ParseInt(strings.TrimSuffix(s.Progress, "%"), 10, 64)
+	if s.State != cloud.SnapshotPending || err != nil { // EC2 may leave the field out
+		progress.Forget(ctx, s.ID)
+		return
+	}
+	progress.Note(ctx, s.ID, "uploading", percent)
 }
 
 func toSnapshot(s cloud.Snapshot) backend.Snapshot {
@@ -122,6 +138,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, id string) error {
 	}
 	err := c.cloud.DeleteSnapshot(ctx, id)
 	if err == nil || errors.Is(err, backend.ErrNotFound) {
+		progress.Forget(ctx, id)
 		return err
 	}
 	if cloud.Code(err) == "InvalidSnapshot.InUse" {

@@ -72,6 +72,7 @@ func TestListOperations_whatADriverIsDoing(t *testing.T) {
 		if found[0] != want {
 			t.Errorf("the driver does %+v, want %+v", found[0], want)
 		}
+		wantMetric(t, i, "holdfast_progress_operations", 1)
 		wantMetric(t, i, "holdfast_progress_done_bytes", 1<<20)
 		wantMetric(t, i, "holdfast_progress_total_bytes", 4<<20)
 		leave() // the second time, the caller has left

@@ -29,6 +29,8 @@ type daemon struct {
 	set  *reconcile.Set
 	stop func()
 
+	observe func(Event) // set before start
+
 	noticesMu sync.Mutex
 	notices   []journal.Notice
 }
@@ -50,7 +52,7 @@ func (d *daemon) start(terms string) {
 	}
 	d.manager = New(Options{
 		Store: d.store, Drivers: d.registry, Paths: claim.Paths{Root: d.root}, BootID: "boot-1", Failpoints: points,
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Observe: d.observe,
 		Record: func(notice journal.Notice) {
 			d.noticesMu.Lock()
 			defer d.noticesMu.Unlock()

@@ -21,7 +21,10 @@ import (
 
 // Steps of a snapshot.
 const (
-	StepSnapshot       Step = "snapshot"
+	StepSnapshot Step = "snapshot"
+	// StepUpload is what a driver does with a snapshot between its point in time and when it
+	// can be restored.
+	StepUpload         Step = "upload"
 	StepDeleteSnapshot Step = "delete snapshot"
 )
 
@@ -111,7 +114,7 @@ func (m *Manager) syncContent(ctx context.Context, name string) (time.Duration, 
 	case contentRelease:
 		return 0, m.removeContent(content)
 	}
-	m.polls.drop(name)
+	m.endUpload(content, nil)
 	return 0, nil
 }
 
@@ -177,7 +180,7 @@ func namesOf(content *snapshotv1.VolumeSnapshotContent) claim.SnapshotNames {
 
 // removeContent removes the object, or the host's finalizer if it has others.
 func (m *Manager) removeContent(content *snapshotv1.VolumeSnapshotContent) error {
-	m.polls.drop(content.Name)
+	m.endUpload(content, errSnapshotDeleted)
 	return m.update(func(tx *store.Tx) error {
 		current, err := tx.SnapshotContents().Get(content.Name)
 		if err != nil || current == nil || current.UID != content.UID || current.DeletionTimestamp == nil {

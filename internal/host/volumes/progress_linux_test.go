@@ -3,13 +3,17 @@ package volumes
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"google.golang.org/grpc/codes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/operations"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -152,6 +156,74 @@ func TestProgress_ofAWorkThatEndsIsCleared(t *testing.T) {
 	<-ended
 	if !slices.Equal(states, []bool{true, false}) {
 		t.Errorf("the reports were %v, want one with work and one without", states)
+	}
+}
+
+// A snapshot that exists but cannot be restored yet is a step of its own, until it is
+// ready or deleted.
+func TestProgress_ofAnUploadIsReportedUntilTheSnapshotIsReady(t *testing.T) {
+	for name, test := range map[string]struct {
+		unready int
+		last    Status
+	}{"ready": {2, Done}, "deleted before": {1000, Failed}} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var percent int64
+			var uploads []Event
+			reported, ended := make(chan struct{}), make(chan struct{})
+			d := &daemon{world: newWorld(t, func(driver *csidriver.Driver) {
+				driver.Snapshots.UnreadyAnswers = test.unready
+				driver.Operations = func() []*operations.Operation {
+					mu.Lock()
+					defer mu.Unlock()
+					percent += 30
+					return []*operations.Operation{{Call: "CreateSnapshot", Object: "snapshot-uid-s", Doing: "uploading",
+						Done: percent, Total: 100, Unit: operations.Unit_PERCENT}}
+				}
+			})}
+			d.observe = func(event Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if event.Step != StepUpload {
+					return
+				}
+				uploads = append(uploads, event)
+				switch {
+				case event.Status != Started:
+					close(ended)
+				case event.Progress != nil && len(uploads) == 2:
+					close(reported)
+				}
+			}
+			d.start("")
+			t.Cleanup(func() { d.stop() })
+			source := d.claim("data", protected)
+			d.isBound(source)
+			d.put(func(tx *store.Tx) error {
+				return tx.SnapshotClasses().Put("snap", &snapshotv1.VolumeSnapshotClass{
+					ObjectMeta: metav1.ObjectMeta{Name: "snap", Annotations: map[string]string{defaultSnapshotClass: "true"}},
+					Driver:     "d.example", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+				})
+			})
+			d.snapshot("s", "data")
+			<-reported
+			if test.last == Failed {
+				d.erase(snapshotResource, "ns/s")
+			}
+			<-ended
+			mu.Lock()
+			defer mu.Unlock()
+			first, last := uploads[0], uploads[len(uploads)-1]
+			if first.Progress != nil || first.Volume != "snapshot ns/s" || first.About[0].Kind != "VolumeSnapshot" {
+				t.Errorf("the first event is %+v", first)
+			}
+			if so := uploads[1].Progress; so == nil || so.String() != "uploading 30 %" || so.Total != 100 {
+				t.Errorf("the progress is %+v", so)
+			}
+			if last.Status != test.last || last.Progress != nil {
+				t.Errorf("the last event is %+v", last)
+			}
+		})
 	}
 }
 

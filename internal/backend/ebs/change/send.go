@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 )
 
 // execute carries out a plan: tags first, then the modification. It waits until the
@@ -166,6 +167,9 @@ func (g *group) awaitEffect(p plan, m cloud.Modification, since time.Time) error
 		since = accepted
 	}
 	g.setPhase("the modification has been under way since %s", stamp(since))
+	task := progress.BeginPercent(g.ctx, "modifying")
+	defer task.End()
+	task.Set(m.Progress)
 	_, err := g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{Kind: "modify", Since: since},
 		func(shown cloud.Modification, found bool) (bool, error) {
 			if !found || !g.isNew(shown) && shown.Start != m.Start || !brings(shown, p) {
@@ -181,6 +185,7 @@ func (g *group) awaitEffect(p plan, m cloud.Modification, since time.Time) error
 				return false, fmt.Errorf("%w: the modification of volume %s failed inside EC2 (%s), usually for a short time; repeat the call",
 					backend.ErrUnavailable, g.id, orSilent(shown.Message))
 			}
+			task.Set(shown.Progress)
 			g.setPhase("the modification is %s, %d %%, since %s", shown.State, shown.Progress, stamp(since))
 			return false, nil
 		})
