@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
@@ -34,15 +36,55 @@ func (e *Engine) fill(ctx context.Context, tree *mount.Tree, content blockdev.Co
 	return e.points.Hit(p.point + "/grown")
 }
 
-// growMounted grows the filesystem that a directory is on. The kernel does not say how far
-// it is.
+// growMounted grows the filesystem that a directory is on.
 func growMounted(ctx context.Context, dir *os.File, fsType string, size int64) error {
-	task := progress.Begin(ctx, "growing "+fsType, 0)
+	total := int64(0)
+	if now, err := fs.Size(dir, fsType); err == nil {
+		total = max(size-now, 0)
+	}
+	task := progress.Begin(ctx, "growing "+fsType, total)
 	defer task.End()
+	defer followGrowth(task, growthEvery, func() (int64, error) { return fs.UsableSize(dir) })()
 	_, end := step.Begin(ctx, "grow")
 	err := fs.Grow(dir, fsType, size)
 	end(err)
 	return err
+}
+
+// growthEvery is the time between two readings of the size of a filesystem that grows.
+const growthEvery = 250 * time.Millisecond
+
+// followGrowth reports how many bytes a filesystem has gained, until stop. The kernel's
+// call says nothing before it ends, but ext4 adds groups of blocks one after the other,
+// which its size shows at once.
+func followGrowth(task *progress.Task, every time.Duration, size func() (int64, error)) (stop func()) {
+	if task == nil {
+		return func() {}
+	}
+	before, err := size()
+	if err != nil {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	var following sync.WaitGroup
+	following.Go(func() {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+			}
+			if now, err := size(); err == nil {
+				task.Set(max(now-before, 0))
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		following.Wait()
+	}
 }
 
 // fillOffline does the same before the mount if the kernel does not let this

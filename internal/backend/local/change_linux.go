@@ -82,7 +82,7 @@ func (p *Pool) expand(ctx context.Context, record *volumeRecord, data *os.File, 
 	if err := p.admit(ctx, record.ID, p.ledger.need(more)); err != nil {
 		return err
 	}
-	if err := p.growFile(record, data, stat.Size, size); err != nil {
+	if err := p.growFile(ctx, record, data, stat.Size, size); err != nil {
 		return err
 	}
 	record.Size = size
@@ -94,9 +94,9 @@ func (p *Pool) expand(ctx context.Context, record *volumeRecord, data *os.File, 
 
 // growFile changes the size in one step, after the blocks of a thick volume
 // are there: a file of some size in between must never be seen.
-func (p *Pool) growFile(record *volumeRecord, data *os.File, from, to int64) error {
+func (p *Pool) growFile(ctx context.Context, record *volumeRecord, data *os.File, from, to int64) error {
 	if record.thick() {
-		if err := reserve(data, to); err != nil {
+		if err := p.reserve(ctx, data, to); err != nil {
 			return errors.Join(err, data.Truncate(from)) // frees the blocks after the end
 		}
 		if err := p.points.Hit("local/expand/allocated"); err != nil {
@@ -174,7 +174,7 @@ func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File)
 }
 
 func (p *Pool) allocateInUse(ctx context.Context, record *volumeRecord, data *os.File, loops []blockdev.Loop) error {
-	if err := reserve(data, record.Size); err != nil {
+	if err := p.reserve(ctx, data, record.Size); err != nil {
 		return err
 	}
 	if p.copyOnWrite && len(loops) > 0 {

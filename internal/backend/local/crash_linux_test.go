@@ -114,7 +114,7 @@ func TestCrashChild(t *testing.T) {
 		options.PoolImage = &ImageOptions{Path: dir + ".image", Size: imageSize}
 	}
 	pool := open(t, options)
-	pool.saveEvery = crashSaveEvery
+	pool.saveEvery, pool.allocateEvery = crashSaveEvery, crashAllocateEvery
 	if name == imageScenario {
 		return
 	}
@@ -193,7 +193,7 @@ func (w *world) open(points *failpoint.Set) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	pool.saveEvery = crashSaveEvery
+	pool.saveEvery, pool.allocateEvery = crashSaveEvery, crashAllocateEvery
 	w.pool = pool
 }
 
@@ -288,7 +288,7 @@ func (w *world) fail(point string) {
 		shut(w.T, pool)
 		return
 	}
-	pool.saveEvery = crashSaveEvery
+	pool.saveEvery, pool.allocateEvery = crashSaveEvery, crashAllocateEvery
 	if err := w.scenario.act(w.Context(), pool, guard.New(pool)); !errors.Is(err, failpoint.ErrInjected) {
 		w.Errorf("got %v; want the injected failure", err)
 	}
@@ -412,8 +412,9 @@ func (w *world) filled(name string, provisioning string) backend.Volume {
 
 // A copy of a filled volume is saved twice before its end.
 const (
-	filledSize     = 5 * mebibyte
-	crashSaveEvery = 2 * mebibyte
+	filledSize         = 5 * mebibyte
+	crashSaveEvery     = 2 * mebibyte
+	crashAllocateEvery = 8 * mebibyte
 )
 
 func pattern(name string) []byte {

@@ -102,7 +102,7 @@ func (m *image) bring(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.enlarge(file); err != nil {
+	if err := m.enlarge(ctx, file); err != nil {
 		return err
 	}
 	if !mounted {
@@ -152,7 +152,7 @@ func (m *image) build(ctx context.Context, temp string, size int64) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	if err := reserve(file, size); err != nil {
+	if err := m.reserve(ctx, file, size); err != nil {
 		return err
 	}
 	if err := file.Truncate(size); err != nil {
@@ -181,7 +181,7 @@ func (m *image) attach(ctx context.Context, file *os.File, name string) (*blockd
 
 // enlarge grows the file to the desired size, in one step after its blocks are
 // there. A smaller size changes nothing.
-func (m *image) enlarge(file *os.File) error {
+func (m *image) enlarge(ctx context.Context, file *os.File) error {
 	stat, err := statOf(file)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (m *image) enlarge(file *os.File) error {
 		return nil
 	}
 	m.log.Info("enlarging the pool image", "image", m.path, "from", stat.Size, "to", size)
-	if err := reserve(file, size); err != nil {
+	if err := m.reserve(ctx, file, size); err != nil {
 		return errors.Join(err, file.Truncate(stat.Size))
 	}
 	if err := errors.Join(file.Truncate(size), file.Sync()); err != nil {

@@ -54,6 +54,8 @@ type Pool struct {
 	copyOnWrite bool        // files need a flag to be overwritten in place (btrfs)
 	reserved    int64
 	saveEvery   int64 // bytes between two records of a copy's progress
+	// allocateEvery is how many bytes are allocated at a time.
+	allocateEvery int64
 
 	index  index
 	ledger *ledger
@@ -104,7 +106,8 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 		options: options, log: options.Logger.With("component", "local", "pool", options.Pool),
 		points: options.Failpoints, ledger: newLedger(options.Overcommit),
 		topology: backend.Topology{TopologyKey: options.NodeID}, saveEvery: saveEvery,
-		housekeeping: newHousekeeping(), measurements: newMeasurements(),
+		allocateEvery: allocateEvery,
+		housekeeping:  newHousekeeping(), measurements: newMeasurements(),
 	}
 	p.index.reset()
 	var unsubscribed error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/progress"
@@ -102,5 +103,67 @@ func TestUnshare_reportsItsProgress(t *testing.T) {
 	wantDone(t, seen, 0, 8*mebibyte, 16*mebibyte, 24*mebibyte)
 	if len(seen) > 0 && seen[0].Total != 32*mebibyte {
 		t.Errorf("the operation is %+v", seen[0])
+	}
+}
+
+// A thick volume is allocated in parts. A call that is cancelled, or that finds the pool
+// full half way, leaves no blocks behind.
+func TestReserve_reportsItsProgressAndLeavesNothingHalfDone(t *testing.T) {
+	pool := open(t, Options{Pool: disk(t, "xfs", gibibyte)})
+	pool.allocateEvery = 8 * mebibyte
+	desired := spec("one", 32*mebibyte)
+	desired.Parameters = map[string]string{parameterProvisioning: thick}
+	before := freeOf(t, pool)
+
+	var tracker progress.Tracker
+	var seen []progress.Operation
+	stopAt := int64(16 * mebibyte)
+	ctx := &observed{Context: tracker.For(t.Context(), "CreateVolume", "one"), look: func() error {
+		seen = append(seen, tracker.List()...)
+		if len(seen) > 0 && seen[len(seen)-1].Done >= stopAt {
+			return context.Canceled
+		}
+		return nil
+	}}
+	if _, err := pool.CreateVolume(ctx, desired); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want the cancellation", err)
+	}
+	wantDone(t, seen, 0, 8*mebibyte, 16*mebibyte)
+	wantFree(t, pool, before)
+
+	seen, stopAt = nil, gibibyte
+	volume, err := pool.CreateVolume(ctx, desired)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantDone(t, seen, 0, 8*mebibyte, 16*mebibyte, 24*mebibyte)
+	if seen[0].Doing != "allocating" || seen[0].Total != 32*mebibyte {
+		t.Errorf("the operation is %+v", seen[0])
+	}
+
+	before, seen, stopAt = freeOf(t, pool), nil, 48*mebibyte
+	if _, err := pool.Expand(ctx, volume, 64*mebibyte); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want the cancellation of the growth", err)
+	}
+	wantFree(t, pool, before)
+}
+
+func freeOf(t *testing.T, pool *Pool) int64 {
+	t.Helper()
+	now, err := roomOf(pool.top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now.available
+}
+
+// wantFree waits until a pool has as much room as before: xfs frees blocks later.
+func wantFree(t *testing.T, pool *Pool, want int64) {
+	t.Helper()
+	const metadata = mebibyte
+	for deadline := time.Now().Add(time.Minute); freeOf(t, pool) < want-metadata; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the pool has %d bytes left, want %d", freeOf(t, pool), want)
+		}
 	}
 }

@@ -84,11 +84,10 @@ func allocated(f *os.File) (int64, error) {
 	return stat.Blocks * 512, err // st_blocks has this unit on every filesystem (stat(2))
 }
 
-// reserve allocates the missing blocks of the first size bytes. The file's
-// size stays: it changes in one step, later, or not at all.
-func reserve(f *os.File, size int64) error {
-	if err := unix.Fallocate(descriptor(f), unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {
-		return fmt.Errorf("allocate %d bytes of %s: %w", size, f.Name(), err)
+// allocate allocates the missing blocks of a range. The file's size stays.
+func allocate(f *os.File, offset, length int64) error {
+	if err := unix.Fallocate(descriptor(f), unix.FALLOC_FL_KEEP_SIZE, offset, length); err != nil {
+		return fmt.Errorf("allocate %d bytes of %s at offset %d: %w", length, f.Name(), offset, err)
 	}
 	return nil
 }

@@ -234,7 +234,7 @@ func (p *Pool) fillVolume(
 // that it shares with its source are copied if either of the two is thick.
 func (p *Pool) shape(ctx context.Context, data *os.File, record volumeRecord, from *lockedSource) error {
 	if record.thick() {
-		if err := reserve(data, record.Size); err != nil {
+		if err := p.reserve(ctx, data, record.Size); err != nil {
 			return err
 		}
 		if err := p.points.Hit("local/create/allocated"); err != nil {

@@ -33,3 +33,6 @@ func ReadStats(*os.File) (Stats, error) { return Stats{}, unsupported() }
 
 // CanGrowMounted is for Linux.
 func CanGrowMounted(string) bool { return false }
+
+// UsableSize is for Linux.
+func UsableSize(*os.File) (int64, error) { return 0, unsupported() }

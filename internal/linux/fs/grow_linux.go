@@ -51,6 +51,21 @@ func Size(target *os.File, fsType string) (int64, error) {
 	return 0, fmt.Errorf("%w: filesystem %q", backend.ErrInvalid, fsType)
 }
 
+// UsableSize is the size of a mounted filesystem in bytes as statfs(2) reports it. ext4
+// leaves its own structures out. It reads memory only, so it also answers while Grow runs.
+func UsableSize(target *os.File) (int64, error) {
+	connection, err := target.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("statfs %s: %w", target.Name(), err)
+	}
+	var stat unix.Statfs_t
+	var failed error
+	if err := connection.Control(func(fd uintptr) { failed = unix.Fstatfs(int(fd), &stat) }); err != nil || failed != nil {
+		return 0, fmt.Errorf("statfs %s: %w", target.Name(), errors.Join(err, failed))
+	}
+	return int64(stat.Blocks) * stat.Frsize, nil
+}
+
 // Grow makes the mounted filesystem that target (a directory) is on fill a
 // device of size bytes. It does nothing if the filesystem has that size, and runs no
 // program.
