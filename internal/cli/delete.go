@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -79,6 +80,12 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
+	var before uint64
+	if c.wait {
+		if before, err = client.JournalSequence(ctx); err != nil {
+			return err
+		}
+	}
 	var failed []error
 	var going []deletion
 	for _, object := range objects {
@@ -86,15 +93,15 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 		failed = append(failed, err)
 		d := deletion{object, deleted.Waits}
 		if c.abandon {
-			d.explain(command) // also after an error: the list says which work remains
+			d.explain(command.ErrOrStderr()) // also after an error: the list says which work remains
 		}
 		if err == nil && !deleted.Gone && c.wait {
 			going = append(going, d)
 		} else if !c.abandon {
-			d.explain(command)
+			d.explain(command.ErrOrStderr())
 		}
 	}
-	return errors.Join(append(failed, c.await(ctx, command, client, going))...)
+	return errors.Join(append(failed, c.await(ctx, command, client, going, before))...)
 }
 
 // checkSelector refuses a selector that selects everything: --all is for that, and a
@@ -116,9 +123,9 @@ type deletion struct {
 	waits []string
 }
 
-func (d deletion) explain(command *cobra.Command) {
+func (d deletion) explain(out io.Writer) {
 	for _, reason := range d.waits {
-		command.PrintErrf("%s %q: %s\n", singular(d.kind), d.name, printable(reason))
+		_, _ = fmt.Fprintf(out, "%s %q: %s\n", singular(d.kind), d.name, printable(reason))
 	}
 }
 
@@ -214,13 +221,18 @@ func (c *deleteConfig) begin(
 	return deleted, err
 }
 
-// await waits until objects are gone.
+// await waits until objects are gone, and shows their steps after an entry of the journal.
 func (c *deleteConfig) await(
-	ctx context.Context, command *cobra.Command, client *api.Client, objects []deletion,
-) error {
+	ctx context.Context, command *cobra.Command, client *api.Client, objects []deletion, after uint64,
+) (err error) {
+	if len(objects) == 0 {
+		return nil
+	}
+	steps := showDeletions(ctx, command.ErrOrStderr(), client, after, objects)
+	defer func() { steps.stop(err == nil) }()
 	begun := time.Now()
 	for _, object := range objects {
-		timer := time.AfterFunc(explainAfter-time.Since(begun), func() { object.explain(command) })
+		timer := time.AfterFunc(explainAfter-time.Since(begun), func() { object.explain(steps) })
 		err := awaitGone(ctx, client, object.named)
 		timer.Stop()
 		when := "after " + c.timeout.String()

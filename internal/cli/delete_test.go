@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -59,4 +64,56 @@ func TestDelete_byLabelsAndAll(t *testing.T) {
 			}
 		})
 	}
+}
+
+// signalled closes a channel when a text was written.
+type signalled struct {
+	mu   sync.Mutex
+	all  strings.Builder
+	text string
+	seen chan struct{}
+}
+
+func (s *signalled) Write(data []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := strings.Contains(s.all.String(), s.text)
+	s.all.Write(data)
+	if !before && strings.Contains(s.all.String(), s.text) {
+		close(s.seen)
+	}
+	return len(data), nil
+}
+
+// A deletion that takes long shows its steps, also those that were over before.
+func TestDelete_showsTheStepsOfALongDeletion(t *testing.T) {
+	h := startTestHost(t)
+	step := func(name string, status journal.Status, pod string) {
+		h.journal.Step(journal.StepEntry{Step: name, Status: status, Volume: "claim default/data", Took: 2 * time.Second,
+			About: []journal.Ref{{Kind: "Pod", Key: "default/" + pod}}})
+	}
+	web := pod("web", corev1.PodRunning)
+	h.put(t, web)
+	step("publish", journal.Done, "web") // before the command
+	h.onDelete = func(store.Kind, string) (api.Deleted, error) {
+		ending := pod("web", corev1.PodRunning)
+		ending.DeletionTimestamp = new(metav1.Now())
+		h.put(t, ending)
+		step("unpublish", journal.Done, "web")
+		step("unpublish", journal.Done, "other")
+		step("unstage", journal.Started, "web")
+		return api.Deleted{}, nil
+	}
+	stderr := &signalled{text: "unpublish", seen: make(chan struct{})}
+	go func() {
+		<-stderr.seen
+		step("unstage", journal.Done, "web")
+		if err := h.store.Update(func(tx *store.Tx) error { return tx.Pods().Delete("default/web") }); err != nil {
+			t.Error(err)
+		}
+	}()
+	if code := Run(t.Context(), "", []string{"delete", "pod/web", "--root=" + h.root}, io.Discard, stderr); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	expect(t, "stderr", stderr.all.String(), "claim default/data: unpublish 2.0 s\nclaim default/data: unstage 2.0 s\n")
 }
