@@ -39,7 +39,7 @@ func (c *execConfig) runInPod(command *cobra.Command, given []string) error {
 	// Signals are the command's; what ends this process is the end of the command.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(command.Context()))
 	defer cancel()
-	watched, stop := watchSignals(cancel)
+	watched, stop := watchSignals(request.Terminal, cancel)
 	defer stop()
 	if request.Terminal {
 		restore, err := rawTerminal(command, &request)

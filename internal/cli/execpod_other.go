@@ -10,6 +10,6 @@ import (
 )
 
 // watchSignals: there is no host on this system.
-func watchSignals(func()) (<-chan syscall.Signal, func()) { return nil, func() {} }
+func watchSignals(bool, func()) (<-chan syscall.Signal, func()) { return nil, func() {} }
 
 func watchSize(context.Context) <-chan api.Size { return nil }

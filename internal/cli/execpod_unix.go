@@ -17,7 +17,9 @@ import (
 const insists = 3
 
 // watchSignals returns the signals that are the command's. A user who insists is let go.
-func watchSignals(leave func()) (<-chan syscall.Signal, func()) {
+// With a terminal, whose keys are the command's, what ends this process ends the command,
+// too: nothing else tells the host that the window is closed.
+func watchSignals(terminal bool, leave func()) (<-chan syscall.Signal, func()) {
 	caught, passed := make(chan os.Signal, 16), make(chan syscall.Signal, 16)
 	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	go func() {
@@ -27,7 +29,8 @@ func watchSignals(leave func()) (<-chan syscall.Signal, func()) {
 			if number == syscall.SIGINT {
 				interrupts++
 			}
-			if !ok || interrupts >= insists {
+			ends := terminal && (number == syscall.SIGHUP || number == syscall.SIGTERM)
+			if !ok || ends || interrupts >= insists {
 				leave()
 				continue
 			}
