@@ -18,7 +18,10 @@ func follow(ctx context.Context, resources []resource, into *Mirror) {
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	var group sync.WaitGroup
 	for _, r := range resources {
-		lister := r.lister(func(err error) { into.failed(r, err) })
+		lister := r.lister(requests{
+			failed: func(err error) { into.failed(r, err) },
+			lost:   func() { into.lost(r.kind) }, watches: func() { into.recovered(r.kind) },
+		})
 		reflector := cache.NewReflectorWithOptions(lister, r.example, sink{into, r.kind}, cache.ReflectorOptions{
 			Name: "status", TypeDescription: r.kind, Logger: &klog.Logger{},
 		})
@@ -34,6 +37,8 @@ func (m *Mirror) failed(r resource, err error) {
 		m.replace(r.kind, nil)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		m.problem(r.kind, "not allowed to read objects of kind "+r.kind)
+	case m.wasRead(r.kind):
+		m.lost(r.kind)
 	case !m.ready([]string{r.kind}):
 		m.problem(r.kind, fmt.Sprintf("objects of kind %s cannot be read: %v", r.kind, err))
 	}

@@ -99,7 +99,7 @@ func (h *Host) followJournal(ctx context.Context, into *Mirror) {
 		if err == nil {
 			err = h.client.WatchJournal(ctx, sequence, func(entry journal.Entry) error {
 				into.record(entry)
-				if sequence = entry.Sequence; sequence >= newest && !into.ready([]string{kindJournal}) {
+				if sequence = entry.Sequence; sequence >= newest && !into.current(kindJournal) {
 					into.replace(kindJournal, nil)
 				}
 				return nil
@@ -125,7 +125,7 @@ func (h *Host) followDrivers(ctx context.Context, into *Mirror) {
 			if pools, err := h.client.Pools(ctx); err == nil {
 				into.setPools(poolsOfHost(pools))
 			}
-			if !into.ready([]string{kindRegistered}) {
+			if !into.current(kindRegistered) {
 				into.replace(kindRegistered, nil)
 			}
 		case ctx.Err() == nil:

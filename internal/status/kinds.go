@@ -6,6 +6,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -40,11 +41,18 @@ type Clients struct {
 type resource struct {
 	kind    string
 	example runtime.Object
-	// lister reports failed requests.
-	lister func(failed func(error)) cache.ListerWatcher
+	lister  func(requests) cache.ListerWatcher
 	// clusterOnly is for kinds that a host does not have, custom for those that a
 	// cluster may lack.
 	clusterOnly, custom bool
+}
+
+// requests notify of what becomes of the requests for a kind.
+type requests struct {
+	// failed is called after a list that failed, lost after such a watch, and watches when
+	// one begins.
+	failed        func(error)
+	lost, watches func()
 }
 
 func (c Clients) resources() []resource {
@@ -66,18 +74,25 @@ func (c Clients) resources() []resource {
 }
 
 // listing adapts a client of a kind to client-go's reflector.
-func listing[T api.Object, L runtime.Object](client api.Reader[T, L]) func(func(error)) cache.ListerWatcher {
-	return func(failed func(error)) cache.ListerWatcher {
+func listing[T api.Object, L runtime.Object](client api.Reader[T, L]) func(requests) cache.ListerWatcher {
+	return func(notify requests) cache.ListerWatcher {
 		return &cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 				list, err := client.List(ctx, options)
 				if err != nil && ctx.Err() == nil {
-					failed(err)
+					notify.failed(err)
 				}
 				return list, err
 			},
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-				return client.Watch(ctx, options)
+				watching, err := client.Watch(ctx, options)
+				switch {
+				case err == nil:
+					notify.watches()
+				case ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err): // which a list follows
+					notify.lost()
+				}
+				return watching, err
 			},
 		}
 	}

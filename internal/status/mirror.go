@@ -123,6 +123,35 @@ func (m *Mirror) ready(kinds []string) bool {
 	})
 }
 
+// current reports whether a kind was read, and nothing is wrong with it since.
+func (m *Mirror) current(kind string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.problems[kind] == "" && m.tables[kind] != nil && m.tables[kind].synced
+}
+
+// wasRead reports whether a kind was ever read.
+func (m *Mirror) wasRead(kind string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.tables[kind] != nil && m.tables[kind].synced
+}
+
+// lost notes that the objects of a kind are not kept current. Before they were read, that
+// is no news.
+func (m *Mirror) lost(kind string) {
+	if m.wasRead(kind) {
+		m.problem(kind, "the connection is lost: the objects are as they were before; the page connects again")
+	}
+}
+
+// recovered notes that the objects of a kind are kept current again.
+func (m *Mirror) recovered(kind string) {
+	if m.wasRead(kind) && !m.current(kind) {
+		m.change(func() { delete(m.problems, kind) })
+	}
+}
+
 func (m *Mirror) table(kind string) *table {
 	if m.tables[kind] == nil {
 		m.tables[kind] = &table{objects: map[string]Object{}}

@@ -144,7 +144,7 @@ func (v View) Problems() (texts []string) {
 		texts = append(texts, text)
 	}
 	slices.Sort(texts)
-	return texts
+	return slices.Compact(texts) // a lost connection is of all kinds
 }
 
 // Pools are the pools that drivers report.
