@@ -11,6 +11,7 @@ import (
 
 const (
 	headerTime = 5 * time.Second // for a client to send its request
+	idleTime   = 2 * time.Minute // of a connection between two requests
 	closeTime  = time.Second     // for open requests at the end
 )
 
@@ -29,7 +30,7 @@ type Server struct {
 // certificate cannot be read.
 func (s Server) Run(ctx context.Context) error {
 	server := &http.Server{
-		Handler: s.Handler, ReadHeaderTimeout: headerTime,
+		Handler: s.Handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
 	var err error

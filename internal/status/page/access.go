@@ -54,6 +54,8 @@ type access struct {
 	now     func() time.Time
 	guesses chan struct{}
 	delay   time.Duration
+	// formLimit is how long a browser may take to send the form.
+	formLimit time.Duration
 }
 
 // newAccess returns nil without a token.
@@ -66,7 +68,7 @@ func newAccess(token string, secure bool) (*access, error) {
 	}
 	a := &access{
 		token: sha256.Sum256([]byte(token)), key: make([]byte, sha256.Size), secure: secure, now: time.Now,
-		guesses: make(chan struct{}, mostGuesses), delay: guessDelay,
+		guesses: make(chan struct{}, mostGuesses), delay: guessDelay, formLimit: 10 * time.Second,
 	}
 	if _, err := rand.Read(a.key); err != nil {
 		return nil, fmt.Errorf("a key for the sessions of the status page: %w", err)
@@ -123,6 +125,8 @@ func (a *access) login(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed, "the page only reads")
 		return
 	}
+	// A client that never sends the form must not hold the connection.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.formLimit)) //nolint:errcheck // tests have no connection
 	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 	if !a.isToken(r.PostFormValue("token")) {
 		if !a.slow(r) {

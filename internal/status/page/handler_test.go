@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -434,4 +435,48 @@ func BenchmarkHandler_aThousandVolumes(b *testing.B) {
 		size = recorder.Body.Len()
 	}
 	b.ReportMetric(float64(size), "bytes")
+}
+
+// deadlines is a connection that has only those.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	write time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.write = at
+	return nil
+}
+
+// A client that does not read holds a page for a limited time.
+func TestHandler_boundsTheTimeOfAPage(t *testing.T) {
+	s := open(t, Options{})
+	answer := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	s.handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Prefix, nil))
+	if rest := time.Until(answer.write); answer.Code != http.StatusOK || rest <= 0 || rest > writeLimit {
+		t.Errorf("the answer %d may take %s", answer.Code, rest)
+	}
+}
+
+// A client that does not send the form holds the connection for a limited time.
+func TestHandler_boundsTheTimeOfTheForm(t *testing.T) {
+	s := open(t, Options{Token: strings.Repeat("x", ShortestToken)})
+	s.handler.access.formLimit, s.handler.access.delay = time.Millisecond, 0
+	connection, err := net.Dial("tcp", s.server.Listener.Addr().String()) //nolint:noctx // of a test
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	_, err = io.WriteString(connection, "POST "+loginPath+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 99\r\n\r\ntoken=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusForbidden {
+		t.Errorf("half of a form is answered with %s", answer.Status)
+	}
 }
