@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 	"github.com/holdfast-csi/holdfast/internal/linux/command"
 )
 
@@ -104,10 +106,19 @@ func processes(context.Context) ([]byte, error) {
 		if err != nil || filepath.Base(program) != "holdfast" {
 			continue
 		}
-		words := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+		words := withoutCommand(strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00"))
 		_, _ = fmt.Fprintf(&all, "%s: %s\n", filepath.Base(filepath.Dir(name)), strings.Join(words, " "))
 	}
 	return all.Bytes(), nil
+}
+
+// withoutCommand hides what follows --, as of 'holdfast exec': a command of a user, which may
+// have passwords in any form.
+func withoutCommand(words []string) []string {
+	if end := slices.Index(words, "--"); end >= 0 && end < len(words)-1 {
+		return append(words[:end+1:end+1], csimessage.Hidden)
+	}
+	return words
 }
 
 // isMounted reports whether volumes may be mounted at a directory below the host's: such a

@@ -44,3 +44,16 @@ func TestObjects_hidesEveryValueThatAUserGave(t *testing.T) {
 		}
 	}
 }
+
+// A command that a user runs in a container may have a password in any form.
+func TestProcesses_hideTheCommandsOfUsers(t *testing.T) {
+	for line, want := range map[string]string{
+		"holdfast exec web -- mysql -pmarker": "holdfast exec web -- (redacted)",
+		"holdfast host --root /a":             "holdfast host --root /a",
+		"holdfast exec web --":                "holdfast exec web --",
+	} {
+		if got := strings.Join(withoutCommand(strings.Fields(line)), " "); got != want {
+			t.Errorf("%q becomes %q, want %q", line, got, want)
+		}
+	}
+}
