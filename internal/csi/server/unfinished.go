@@ -20,6 +20,10 @@ const (
 	mostUnfinished = 10_000
 	// reasonRunning is the reason of a call that is being worked on.
 	reasonRunning = "running"
+	// retryTime is how long the repetition of a call that failed may take before it counts
+	// as running: otherwise a scrape during a repetition would take a call that has failed
+	// for an hour for one that has hung for an hour.
+	retryTime = time.Minute
 )
 
 // unfinished follows the calls that change something, from their first attempt to the
@@ -43,6 +47,23 @@ type callState struct {
 	last    time.Time // end of the last attempt that failed
 	running int
 	reason  string // gRPC code of the last attempt that failed
+	// silent is when the first attempt began after the last answer. The end of a caller's
+	// time is no answer, and neither is that an earlier attempt still runs.
+	silent   time.Time
+	answered bool // an attempt failed with an answer
+}
+
+// isAnswer reports whether a failure says that the call was worked on and has ended.
+func isAnswer(code codes.Code) bool {
+	return code != codes.DeadlineExceeded && code != codes.Canceled && code != codes.Aborted
+}
+
+// status returns the reason of a call in the metrics, and since when.
+func (s *callState) status(now time.Time) (reason string, since time.Time) {
+	if s.running == 0 || s.answered && now.Sub(s.silent) < retryTime {
+		return s.reason, s.since
+	}
+	return reasonRunning, s.silent
 }
 
 func newUnfinished() *unfinished {
@@ -52,7 +73,7 @@ func newUnfinished() *unfinished {
 		count: prometheus.NewDesc("holdfast_rpc_unfinished",
 			"Calls that run (reason running), or failed and have not succeeded since (reason: the gRPC code).", labels, nil),
 		oldest: prometheus.NewDesc("holdfast_rpc_oldest_seconds",
-			"Seconds since the first attempt of the oldest of those calls.", labels, nil),
+			"Seconds since the first attempt of the oldest of those calls; of reason running since its last answer.", labels, nil),
 	}
 }
 
@@ -69,7 +90,9 @@ func (u *unfinished) begin(method string, request proto.Message) (end func(codes
 	if state == nil {
 		return func(codes.Code) {}
 	}
-	state.running++
+	if state.running++; state.silent.IsZero() {
+		state.silent = u.now()
+	}
 	return func(code codes.Code) { u.end(about, key, state, code) }
 }
 
@@ -102,14 +125,19 @@ func (u *unfinished) end(about string, key callKey, state *callState, code codes
 	defer u.mu.Unlock()
 	state.running--
 	if code != codes.OK {
-		state.last, state.reason = u.now(), code.String()
+		if state.last, state.reason = u.now(), code.String(); isAnswer(code) {
+			state.silent, state.answered = time.Time{}, true
+		}
+		if state.running > 0 && state.silent.IsZero() {
+			state.silent = u.now() // of the attempt that runs beside it
+		}
 		return
 	}
 	for other, known := range u.calls[about] {
 		switch {
 		case other != key && !key.undoes(other):
 		case known.running > 0: // the attempt that runs ends it
-			known.since = u.now()
+			known.since, known.silent, known.answered = u.now(), u.now(), false
 		default:
 			u.drop(about, other)
 		}
@@ -153,15 +181,14 @@ func (u *unfinished) Collect(to chan<- prometheus.Metric) {
 	now := u.now()
 	for about, calls := range u.calls {
 		for key, state := range calls {
-			of := kind{key.method, state.reason}
-			if state.running > 0 {
-				of.reason = reasonRunning
-			} else if state.over(now) {
+			if state.over(now) {
 				u.drop(about, key)
 				continue
 			}
+			reason, since := state.status(now)
+			of := kind{key.method, reason}
 			count[of]++
-			oldest[of] = max(oldest[of], now.Sub(state.since))
+			oldest[of] = max(oldest[of], now.Sub(since))
 		}
 	}
 	u.mu.Unlock()

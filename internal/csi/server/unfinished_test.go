@@ -48,12 +48,47 @@ func TestUnfinished_ageIsFromTheFirstAttempt(t *testing.T) {
 		t.Errorf("the page has\n%s\nwant\n%s", got, want)
 	}
 	end := c.begin("NodeStageVolume", stage)
-	if got, want := c.page(t), "rpc_oldest_seconds NodeStageVolume running 183\nrpc_unfinished NodeStageVolume running 1"; got != want {
-		t.Errorf("while it runs the page has\n%s\nwant\n%s", got, want)
+	if got, want := c.page(t), "rpc_oldest_seconds NodeStageVolume Unavailable 183\nrpc_unfinished NodeStageVolume Unavailable 1"; got != want {
+		t.Errorf("while it is repeated the page has\n%s\nwant\n%s", got, want)
+	}
+	c.time = c.time.Add(retryTime)
+	if got, want := c.page(t), "rpc_oldest_seconds NodeStageVolume running 60\nrpc_unfinished NodeStageVolume running 1"; got != want {
+		t.Errorf("while it hangs the page has\n%s\nwant\n%s", got, want)
 	}
 	end(codes.OK)
 	if got := c.page(t); got != "" || c.known != 0 {
 		t.Errorf("after the success the page has\n%s, and %d calls are known", got, c.known)
+	}
+}
+
+// A driver that hangs longer than its callers wait has not answered: it hangs from the first
+// attempt on.
+func TestUnfinished_aTimeLimitIsNoAnswer(t *testing.T) {
+	c := newClock()
+	stage := &csi.NodeStageVolumeRequest{VolumeId: "vol-1"}
+	c.attempt("NodeStageVolume", stage, codes.DeadlineExceeded)
+	c.time = c.time.Add(time.Minute)
+	c.attempt("NodeStageVolume", stage, codes.Aborted)
+	c.time = c.time.Add(time.Minute)
+	defer c.begin("NodeStageVolume", stage)(codes.OK)
+	if got, want := c.page(t), "rpc_oldest_seconds NodeStageVolume running 122\nrpc_unfinished NodeStageVolume running 1"; got != want {
+		t.Errorf("the page has\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Of two attempts at the same time, the answer to one says nothing of the other.
+func TestUnfinished_attemptsOverlap(t *testing.T) {
+	c := newClock()
+	stage := &csi.NodeStageVolumeRequest{VolumeId: "vol-1"}
+	hangs := c.begin("NodeStageVolume", stage)
+	c.attempt("NodeStageVolume", stage, codes.Internal)
+	c.time = c.time.Add(retryTime)
+	if got, want := c.page(t), "rpc_oldest_seconds NodeStageVolume running 60\nrpc_unfinished NodeStageVolume running 1"; got != want {
+		t.Errorf("the page has\n%s\nwant\n%s", got, want)
+	}
+	hangs(codes.OK)
+	if got := c.page(t); got != "" {
+		t.Errorf("after the success the page has\n%s", got)
 	}
 }
 
