@@ -126,7 +126,7 @@ func (q *queueMetrics) Collect(to chan<- prometheus.Metric) {
 		queue.Work(func(work reconcile.Work) {
 			if work.Due {
 				depth++
-				waiting = max(waiting, now.Sub(work.Began))
+				waiting = max(waiting, now.Sub(work.DueSince)) // not from its first failure on
 			}
 			if work.Running {
 				unfinished += now.Sub(work.Since)

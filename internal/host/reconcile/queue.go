@@ -45,6 +45,8 @@ type item struct {
 	due bool // to be run as soon as its partition has room
 	// begun is when the key became due for the first time since it last succeeded.
 	begun time.Time
+	// dueSince is when the key last became due.
+	dueSince time.Time
 	// What happened during the running call: anything, a change by another writer,
 	// a call of Add.
 	again, changed, added bool
@@ -142,9 +144,9 @@ func (q *Queue) add(key string) {
 			it.timer.Stop()
 			it.timer = nil
 		}
-		it.due = true
+		it.due, it.dueSince = true, time.Now()
 		if it.begun.IsZero() {
-			it.begun = time.Now()
+			it.begun = it.dueSince
 		}
 		q.added++
 		q.enqueue(key)

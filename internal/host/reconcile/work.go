@@ -11,7 +11,9 @@ type Work struct {
 	// Began is when it became due for the first time since it last succeeded, Since when
 	// the running call began.
 	Began, Since time.Time
-	LastError    error // of the last call
+	// DueSince is when a key that is due became so: it has waited since then.
+	DueSince  time.Time
+	LastError error // of the last call
 }
 
 // Work calls report for each key that is not done. report must not call the queue.
@@ -20,7 +22,9 @@ func (q *Queue) Work(report func(Work)) {
 	defer q.mu.Unlock()
 	for key, it := range q.items {
 		if it.due || it.Running || it.LastError != nil {
-			report(Work{Key: key, Due: it.due, Running: it.Running, Began: it.begun, Since: it.Since, LastError: it.LastError})
+			report(Work{
+				Key: key, Due: it.due, Running: it.Running, Began: it.begun, Since: it.Since, DueSince: it.dueSince, LastError: it.LastError,
+			})
 		}
 	}
 }

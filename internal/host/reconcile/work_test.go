@@ -37,7 +37,11 @@ func TestWork_beginsWithTheFirstAttemptAndEndsWithSuccess(t *testing.T) {
 		if len(got) != 1 || got[0].Began != first[0].Began || !errors.Is(got[0].LastError, fault) {
 			t.Fatalf("after a failure it is %+v, it began %s", got, first[0].Began)
 		}
+		before := time.Now()
 		q.Add("k")
+		if got := work(); len(got) != 1 || !got[0].Due || got[0].DueSince.Before(before) || got[0].Began != first[0].Began {
+			t.Fatalf("due again it is %+v, and not due since %s", got, before)
+		}
 	}
 	run(nil)
 	if got := work(); len(got) != 0 || q.Added() != 4 {
