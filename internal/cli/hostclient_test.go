@@ -185,7 +185,7 @@ func TestGet_showsTables(t *testing.T) {
 		{"get pods -l ==", 2, "", `-l "=="`},
 		{"get pvc ..", 2, "", `".." is not a name`},
 		{"get pvc/.", 2, "", `"." is not a name`},
-		{"get pods -n ..", 1, "", "a name or namespace in /api/v1/namespaces/../pods is none"},
+		{"get pods -n ..", 2, "", `".." is not the name of a namespace`},
 		{"describe pods ..", 2, "", `".." is not a name`},
 		{"delete pvc ..", 2, "", `".." is not a name`},
 		{"logs ..", 2, "", "is not a pod's name"},

@@ -171,7 +171,7 @@ func valueAt(path *jsonpath.JSONPath, fields any) (string, error) {
 	return strings.Join(texts, ","), nil
 }
 
-// sortBy sorts objects by a field: sizes and numbers by their value, others as texts.
+// sortBy sorts objects by a field: sizes and numbers by their value, then others as texts.
 // Those without the field come first.
 func sortBy(objects []store.Object, field string) error {
 	path, err := parseField(field)
@@ -195,8 +195,13 @@ func sortBy(objects []store.Object, field string) error {
 func compareValues(a, b string) int {
 	first, errFirst := resource.ParseQuantity(a)
 	second, errSecond := resource.ParseQuantity(b)
-	if errFirst == nil && errSecond == nil {
+	switch {
+	case errFirst == nil && errSecond == nil:
 		return first.Cmp(second)
+	case a == "" || b == "" || errFirst != nil && errSecond != nil:
+		return cmp.Compare(a, b)
+	case errFirst == nil:
+		return -1
 	}
-	return cmp.Compare(a, b)
+	return 1
 }

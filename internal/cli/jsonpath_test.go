@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,5 +54,24 @@ func TestGet_printsFieldsByTheirPaths(t *testing.T) {
 				t.Errorf("exit code %d\n%q\n%s\nwant %q", code, stdout, stderr, c.want)
 			}
 		})
+	}
+}
+
+// The order of numbers and texts does not depend on the order in which they came.
+func TestCompareValues_isAnOrder(t *testing.T) {
+	want := []string{"", "900Mi", "2Gi", "10Gi", "1a", "9a", "b"}
+	given := slices.Clone(want)
+	slices.Reverse(given)
+	if slices.SortFunc(given, compareValues); !slices.Equal(given, want) {
+		t.Errorf("sorted: %q, want %q", given, want)
+	}
+	for _, a := range want {
+		for _, b := range want {
+			for _, c := range want {
+				if compareValues(a, b) <= 0 && compareValues(b, c) <= 0 && compareValues(a, c) > 0 {
+					t.Errorf("%q ≤ %q ≤ %q, and %q > %q", a, b, c, a, c)
+				}
+			}
+		}
 	}
 }
