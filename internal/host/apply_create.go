@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
 // checkSame refuses to create an object that exists and differs in what is given.
@@ -20,7 +21,7 @@ func (m *merger) checkSame(differences []difference) error {
 			path, has, given)))
 	}
 	for _, d := range differences {
-		if m.given.Kind.Kind == "Secret" || shown(d.before) == "" || shown(d.after) == "" {
+		if store.IsSealed(m.given.Kind) || shown(d.before) == "" || shown(d.after) == "" {
 			problems = append(problems, refuse(api.ErrConflict, fmt.Errorf("%s exists, and its %s differs", m.given.Name(), d.path)))
 			continue
 		}

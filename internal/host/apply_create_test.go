@@ -66,3 +66,15 @@ func TestCreate_ownsAsApplyDoes(t *testing.T) {
 		t.Errorf("the labels are %v", now)
 	}
 }
+
+// The host returns no value of a Secret or a ConfigMap, and so no error tells one.
+func TestCreate_namesNoSealedValue(t *testing.T) {
+	for _, text := range []string{aConfig, aSecret} {
+		h := newApplier(t)
+		mustApply(t, h, text)
+		_, err := h.create(strings.NewReplacer("debug", "x", "hunter2", "x").Replace(text))
+		if !errors.Is(err, api.ErrConflict) || strings.Contains(err.Error(), "debug") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
