@@ -7,6 +7,7 @@ package tracing
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -148,11 +149,16 @@ func parse(ctx context.Context, traceparent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{Header: traceparent})
 }
 
+// longestStatus bounds the text of an error in a span, in bytes. A driver can answer with
+// megabytes, and a collector rejects the spans of a whole batch that is too large.
+const longestStatus = 1 << 10
+
 // ending ends a span. The error's text is that of an event or a log: it has no secrets.
 func ending(span trace.Span) End {
 	return func(err error) {
 		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
+			text := err.Error()
+			span.SetStatus(codes.Error, strings.ToValidUTF8(text[:min(len(text), longestStatus)], ""))
 		}
 		span.End()
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -101,5 +103,17 @@ func TestIDs_areUniqueAndValid(t *testing.T) {
 	}
 	if len(traces) != 1000 || len(ids) != 1000 || traces[trace.TraceID{}] || ids[trace.SpanID{}] {
 		t.Errorf("%d traces, %d spans", len(traces), len(ids))
+	}
+}
+
+// A driver's answer of megabytes does not make a batch too large for a collector.
+func TestTrace_theTextOfAnErrorIsBounded(t *testing.T) {
+	spans := tracingtest.New()
+	_, end := spans.Tracer(t).Attempt(t.Context(), "", "attempt")
+	end(errors.New(strings.Repeat("ä", 1<<20)))
+	for _, span := range spans.All() {
+		if text := span.Status.Description; len(text) > 1<<10 || len(text) < 1000 || !utf8.ValidString(text) {
+			t.Errorf("the status has %d bytes", len(text))
+		}
 	}
 }
