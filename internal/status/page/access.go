@@ -105,7 +105,12 @@ func (a *access) signature(ends string) string {
 // ask answers a client without the token: a browser with the form, another program with
 // a sentence.
 func (a *access) ask(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != "" || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+	given := r.Header.Get("Authorization") != ""
+	if given && !a.slow(r) {
+		refuse(w, http.StatusTooManyRequests, "too many wrong tokens at once: try again")
+		return
+	}
+	if given || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast status"`)
 		refuse(w, http.StatusUnauthorized, "the token is missing or wrong: send it as 'Authorization: Bearer TOKEN'")
 		return

@@ -480,3 +480,16 @@ func TestHandler_boundsTheTimeOfTheForm(t *testing.T) {
 		t.Errorf("half of a form is answered with %s", answer.Status)
 	}
 }
+
+// Wrong tokens of programs are slowed down as those of the form are, and the right one is not.
+func TestToken_guessesOfProgramsAreBounded(t *testing.T) {
+	s := open(t, Options{Token: token})
+	for range mostGuesses {
+		s.handler.access.guesses <- struct{}{}
+	}
+	for given, want := range map[string]int{"wrong": http.StatusTooManyRequests, token: http.StatusOK} {
+		if answer, _ := s.ask(http.MethodGet, Prefix, header("Authorization", "Bearer "+given)); answer.StatusCode != want {
+			t.Errorf("%q: %s, want %d", given, answer.Status, want)
+		}
+	}
+}
