@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,7 +144,7 @@ func printable(text string) string {
 		switch {
 		case r == '\n' || r == '\t':
 			return ' '
-		case r < ' ' || r == 0x7f:
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r): // U+009B begins a sequence as ESC [ does
 			return '�'
 		}
 		return r

@@ -160,3 +160,14 @@ func TestTable_hasEveryKind(t *testing.T) {
 		}
 	}
 }
+
+// What a driver says cannot control the terminal, nor change the order in which it is read.
+func TestPrintable_hasNoControls(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\nb\tc": "a b c", "\x1b[31m": "�[31m", "\u009b31m": "�31m", "\x7f\x00": "��", "a\u202eb\u2066": "a�b�", "ä → 32 %": "ä → 32 %",
+	} {
+		if got := printable(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
