@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -10,6 +11,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/operations"
 	"github.com/holdfast-csi/holdfast/internal/progress"
 )
+
+// longestDoing bounds the words for what a driver does, in bytes: the journal has them with
+// each report.
+const longestDoing = 64
 
 // operationsTimeout bounds the question: a driver answers from memory.
 const operationsTimeout = 2 * time.Second
@@ -47,9 +52,13 @@ func (c *Client) listOperations(ctx context.Context) ([]progress.Operation, erro
 	found := make([]progress.Operation, 0, len(answer.GetOperations()))
 	for _, one := range answer.GetOperations() {
 		found = append(found, progress.Operation{
-			Call: one.GetCall(), Object: one.GetObject(), Doing: one.GetDoing(), Started: time.Unix(0, one.GetStarted()),
+			Call: one.GetCall(), Object: one.GetObject(), Doing: shortened(one.GetDoing()), Started: time.Unix(0, one.GetStarted()),
 			Done: max(one.GetDone(), 0), Total: max(one.GetTotal(), 0), Unit: one.GetUnit().Progress(),
 		})
 	}
 	return found, nil
+}
+
+func shortened(doing string) string {
+	return strings.ToValidUTF8(doing[:min(len(doing), longestDoing)], "")
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ func TestOperations_areTheDrivers(t *testing.T) {
 	driver.Operations = func() []*operations.Operation {
 		return []*operations.Operation{
 			{Call: "CreateSnapshot", Object: "snapshot-1", Doing: "uploading", Started: 5e9, Done: 45, Total: 100, Unit: operations.Unit_PERCENT},
-			{Object: "hostile", Done: -1, Total: -5},
+			{Object: "hostile", Doing: strings.Repeat("ä", 1<<20), Done: -1, Total: -5},
 		}
 	}
 	path := socket(t)
@@ -29,6 +30,9 @@ func TestOperations_areTheDrivers(t *testing.T) {
 	}
 	if got[1].Done != 0 || got[1].Total != 0 {
 		t.Errorf("numbers below 0 are kept: %+v", got[1])
+	}
+	if len(got[1].Doing) != longestDoing {
+		t.Errorf("what it does has %d bytes", len(got[1].Doing))
 	}
 }
 
