@@ -1,10 +1,9 @@
 package volumes
 
 import (
-	"maps"
-
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/host/podvalues"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
@@ -31,10 +30,9 @@ func (m *Manager) secretValues(key string) (map[string]string, error) {
 		return nil, err
 	}
 	values := map[string]string{}
-	for name, value := range secret.Data {
+	for name, value := range podvalues.In(secret) {
 		values[name] = string(value)
 	}
-	maps.Copy(values, secret.StringData)
 	return values, nil
 }
 
