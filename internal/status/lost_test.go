@@ -78,11 +78,11 @@ func TestHost_problemsEnd(t *testing.T) {
 		}
 	}
 	until("the problem", func() bool { return len(view.Problems()) == 1 })
-	listener, err := net.Listen("unix", socket) //nolint:noctx // of a test
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode([]api.Driver{{Name: "d.example"}}) // the test sees that it lacks
 	})}

@@ -131,7 +131,7 @@ func (a *access) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// A client that never sends the form must not hold the connection.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.formLimit)) //nolint:errcheck // tests have no connection
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.formLimit)) // a test has no connection
 	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 	if !a.isToken(r.PostFormValue("token")) {
 		if !a.slow(r) {

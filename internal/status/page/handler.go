@@ -102,7 +102,7 @@ func (h *Handler) Close() {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A client that does not read must not keep a page, and the objects, for ever.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeLimit)) //nolint:errcheck // tests have no connection
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeLimit)) // a test has no connection
 	header := w.Header()
 	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")

@@ -462,7 +462,7 @@ func TestHandler_boundsTheTimeOfAPage(t *testing.T) {
 func TestHandler_boundsTheTimeOfTheForm(t *testing.T) {
 	s := open(t, Options{Token: strings.Repeat("x", ShortestToken)})
 	s.handler.access.formLimit, s.handler.access.delay = time.Millisecond, 0
-	connection, err := net.Dial("tcp", s.server.Listener.Addr().String()) //nolint:noctx // of a test
+	connection, err := net.Dial("tcp", s.server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
