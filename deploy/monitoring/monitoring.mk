@@ -5,7 +5,7 @@ MONITORING_BIN := $(CURDIR)/bin/monitoring
 monitoring_go := cd deploy/monitoring && GOFLAGS=-trimpath $(GO)
 
 .PHONY: monitoring test-monitoring-short test-monitoring
-# The rule file, the dashboards, the chart's copies, and docs/reference/alerts.md.
+# The rule file and the dashboards in the chart, and docs/reference/alerts.md.
 monitoring:
 	$(monitoring_go) run ./generate
 

@@ -37,20 +37,23 @@ func TestFiles_areThoseOfTheCode(t *testing.T) {
 			t.Errorf("%s is not what the code makes: run make monitoring", path)
 		}
 	}
-	for _, directory := range []string{files.Monitoring, files.Chart} {
-		err := filepath.WalkDir(filepath.Join(root, directory), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return err
-			}
-			name, err := filepath.Rel(root, path)
-			if _, made := all[name]; !made {
-				t.Errorf("%s is not made by the code: run make monitoring", name)
-			}
+	names := map[string]bool{}
+	for path := range all {
+		names[filepath.Base(path)] = true
+	}
+	// No file of these names is anywhere else: a second copy would be another file to use.
+	err = filepath.WalkDir(filepath.Join(root, "deploy"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
-		})
-		if err != nil {
-			t.Error(err)
 		}
+		name, err := filepath.Rel(root, path)
+		if _, made := all[name]; !made && (names[entry.Name()] || strings.HasPrefix(name, files.Directory+"/")) {
+			t.Errorf("%s is not made by the code, or a copy: run make monitoring, and remove it if it is still there", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Command generate writes the files of deploy/monitoring that are made from its
-// code: the rule file, the dashboards, and the chart's copies of both.
+// code: the rule file and the dashboards, which the chart has, and the page of alerts.
 package main
 
 import (

@@ -55,7 +55,7 @@ func TestMonitoring_theRulesAreThoseOfTheFile(t *testing.T) {
 		rule.Metadata.Labels["release"] != "prometheus" || rule.Metadata.Annotations["a"] != "b" {
 		t.Errorf("the PrometheusRule is %+v", rule.Metadata)
 	}
-	file, err := os.ReadFile(filepath.Join("../../monitoring/generated/rules.yaml"))
+	file, err := os.ReadFile(filepath.Join("../../helm/holdfast/files/monitoring/rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestMonitoring_theDashboardsAreThoseOfTheFiles(t *testing.T) {
 			got[name] = compact(t, []byte(text))
 		}
 	}
-	files, err := filepath.Glob("../../monitoring/generated/dashboards/*.json")
+	files, err := filepath.Glob("../../helm/holdfast/files/monitoring/dashboards/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("files: %v, %v", files, err)
 	}
