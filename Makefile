@@ -104,6 +104,7 @@ lint: bin/golangci-lint vet
 vet:
 	$(GO) vet -tags $(TAGS),docs,kubernetes,nvme,wine ./...
 	$(GO) vet -tags $(TAGS),testall ./internal/backend/local
+	cd test/status && $(GO) vet ./...
 
 bin/golangci-lint: tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
