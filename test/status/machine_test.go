@@ -54,7 +54,8 @@ type machine struct {
 // second is a driver in a process of its own, which a test can stop.
 const second = "second.example"
 
-func newMachine(t *testing.T) *machine {
+// newMachine starts a host, with flags in addition to its own.
+func newMachine(t *testing.T, flags ...string) *machine {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run make test-status")
@@ -69,7 +70,7 @@ func newMachine(t *testing.T) *machine {
 	}
 	m.client = api.DialRoot(m.root)
 	m.writeDriver()
-	m.host = exec.Command(binary, "host", "--root", m.root, "--log-format=json", "--status-address=127.0.0.1:0")
+	m.host = exec.Command(binary, append([]string{"host", "--root", m.root, "--log-format=json", "--status-address=127.0.0.1:0"}, flags...)...)
 	m.host.Stdout, m.host.Stderr = m.log, m.log
 	if err := m.host.Start(); err != nil {
 		t.Fatal(err)
