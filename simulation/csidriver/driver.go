@@ -112,8 +112,15 @@ func (l operationLister) ListOperations(
 }
 
 // Serve serves on a listener and returns what stops it, as a crash would.
-func (d *Driver) Serve(listener net.Listener) (stop func()) {
-	server := grpc.NewServer(grpc.UnaryInterceptor(d.Intercept))
+func (d *Driver) Serve(listener net.Listener) (stop func()) { return d.serve(listener, d.Intercept) }
+
+// ServeInstance is Serve for the instance of the driver on one node: see Instance.
+func (d *Driver) ServeInstance(listener net.Listener, node string) (stop func()) {
+	return d.serve(listener, d.Instance(node))
+}
+
+func (d *Driver) serve(listener net.Listener, intercept grpc.UnaryServerInterceptor) (stop func()) {
+	server := grpc.NewServer(grpc.UnaryInterceptor(intercept))
 	d.Register(server)
 	ended := make(chan struct{})
 	go func() {

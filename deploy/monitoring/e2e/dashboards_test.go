@@ -21,7 +21,7 @@ import (
 // a value all the same fails the test.
 func unseen() map[string]string {
 	return map[string]string{
-		"holdfast_pool_full_seconds":  "needs figures of ten minutes: its own test has a clock",
+		"holdfast_pool_full_seconds":  "needs figures of ten minutes: TestAlerts_ofTheHost has them",
 		"aws_ebs_csi_read_":           "statistics come from NVMe disks: make test-nvme",
 		"aws_ebs_csi_write_":          "as above",
 		"aws_ebs_csi_exceeded_":       "as above",

@@ -45,8 +45,8 @@ func newMachine(t *testing.T) *machine {
 			t.Error(err)
 		}
 	})
-	m.disk("pool", 400<<20, filepath.Join(m.root, "pool"), "mkfs.xfs", "-q")
-	m.disk("other", 64<<20, filepath.Join(directory, "other"), "mkfs.ext4", "-q", "-N", "128")
+	disk(t, m.file("pool.img"), 400<<20, filepath.Join(m.root, "pool"), "mkfs.xfs", "-q")
+	disk(t, m.file("other.img"), 64<<20, m.file("other"), "mkfs.ext4", "-q", "-N", "128")
 	m.certify(time.Now().Add(365 * 24 * time.Hour))
 	m.unit(programs.holdfast, "")
 	m.host = start(t, "host", programs.holdfast, "host", "--root="+m.root, "--log-format=json",
@@ -94,38 +94,6 @@ func (m *machine) stopDriver() {
 }
 
 func (m *machine) file(name string) string { return filepath.Join(m.directory, name) }
-
-// command runs a program of the system.
-func (m *machine) command(program string, arguments ...string) {
-	m.t.Helper()
-	if output, err := exec.Command(program, arguments...).CombinedOutput(); err != nil {
-		m.t.Fatalf("%s %v: %v\n%s", program, arguments, err, output)
-	}
-}
-
-// disk makes a filesystem in a file and mounts it until the end of the test.
-func (m *machine) disk(name string, size int64, target string, format ...string) {
-	m.t.Helper()
-	image := m.file(name + ".img")
-	write(m.t, image, "")
-	if err := os.Truncate(image, size); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.MkdirAll(target, 0o700); err != nil {
-		m.t.Fatal(err)
-	}
-	m.command(format[0], append(format[1:], image)...)
-	options := "loop"
-	if strings.Contains(format[0], "ext4") {
-		options += ",errors=remount-ro" // as a distribution mounts it
-	}
-	m.command("mount", "-o", options, image, target)
-	m.t.Cleanup(func() {
-		if output, err := exec.Command("umount", target).CombinedOutput(); err != nil {
-			m.t.Errorf("umount %s: %v\n%s", target, err, output)
-		}
-	})
-}
 
 // certify writes the certificate of the host's page.
 func (m *machine) certify(until time.Time) {
@@ -220,7 +188,8 @@ func claimOf(name, driver, parameters string) string {
 `, name, driver, parameters)
 }
 
-// podOf is a pod that writes to a claim and goes on running.
+// podOf is a pod that writes to a claim, reads from its device, and goes on running. Direct I/O
+// is in sectors of the device, 4 KiB on some machines.
 func podOf(name string) string {
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -228,7 +197,7 @@ kind: Pod
 metadata: {name: %s}
 spec:
   containers:
-    - {name: main, image: none, command: [sh, -c, "while sleep 0.2; do date > /data/now; sync /data/now; dd if=/data/now iflag=direct; done"], volumeMounts: [{name: data, mountPath: /data}]}
+    - {name: main, image: none, command: [sh, -c, "while sleep 0.2; do date > /data/now; sync /data/now; dd if=/data/now iflag=direct bs=4k; done"], volumeMounts: [{name: data, mountPath: /data}]}
   volumes: [{name: data, persistentVolumeClaim: {claimName: %[1]s}}]
 `, name)
 }

@@ -19,6 +19,7 @@ import (
 // certificate of a running host.
 func TestAlerts_ofTheHost(t *testing.T) {
 	m := newMachine(t)
+	spare := m.occupy("spare", func(int64) int64 { return 32 << 20 }) // for the repair of the pool that fills
 	w := watch(t, m.targets()...)
 	w.quiet()
 	for _, fault := range []struct {
@@ -35,6 +36,7 @@ func TestAlerts_ofTheHost(t *testing.T) {
 		{"a driver that ends again and again", driverRestarts},
 		{"a certificate that expires", certificateExpires},
 		{"a host that hangs", targetDown},
+		{"a pool that fills", func(m *machine, w *watcher) { poolFullSoon(m, w, spare) }}, // the last one: it needs the most time
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			outer := m.t
@@ -46,10 +48,11 @@ func TestAlerts_ofTheHost(t *testing.T) {
 	}
 }
 
-// fill leaves 2 MiB of the host's pool, until the returned function is called.
-func (m *machine) fill() (empty func()) {
+// occupy allocates some of the available bytes of the host's pool, until the returned
+// function is called.
+func (m *machine) occupy(name string, of func(available int64) int64) (empty func()) {
 	m.t.Helper()
-	path := filepath.Join(m.root, "pool", "filler")
+	path := filepath.Join(m.root, "pool", name)
 	file, err := os.Create(path)
 	if err != nil {
 		m.t.Fatal(err)
@@ -59,7 +62,7 @@ func (m *machine) fill() (empty func()) {
 	if err := syscall.Fstatfs(int(file.Fd()), &space); err != nil {
 		m.t.Fatal(err)
 	}
-	if err := syscall.Fallocate(int(file.Fd()), 0, 0, int64(space.Bavail)*space.Bsize-2<<20); err != nil {
+	if err := syscall.Fallocate(int(file.Fd()), 0, 0, of(int64(space.Bavail)*space.Bsize)); err != nil {
 		m.t.Fatal(err)
 	}
 	return func() {
@@ -67,6 +70,12 @@ func (m *machine) fill() (empty func()) {
 			m.t.Error(err)
 		}
 	}
+}
+
+// fill leaves 2 MiB of the host's pool.
+func (m *machine) fill() (empty func()) {
+	m.t.Helper()
+	return m.occupy("filler", func(available int64) int64 { return available - 2<<20 })
 }
 
 func poolFull(m *machine, w *watcher) {
@@ -108,11 +117,11 @@ func poolReadOnly(m *machine, w *watcher) {
 	write(m.t, filepath.Join("/sys/fs/ext4", loop, "trigger_fs_error"), "1")
 	w.fires("HoldfastPoolUnusable")
 	m.stopDriver()
-	m.command("umount", pool)
+	command(m.t, "umount", pool)
 	if output, err := exec.Command("e2fsck", "-fy", m.file("other.img")).CombinedOutput(); err != nil && !repaired(err) {
 		m.t.Fatalf("e2fsck: %v\n%s", err, output)
 	}
-	m.command("mount", "-o", "loop,errors=remount-ro", m.file("other.img"), pool)
+	command(m.t, "mount", "-o", "loop,errors=remount-ro", m.file("other.img"), pool)
 	m.unit(programs.holdfast, "")
 	w.stops("HoldfastPoolUnusable", "HoldfastTargetDown", "HoldfastDriverNotRegistered")
 }
@@ -130,25 +139,25 @@ func poolDegraded(m *machine, w *watcher) {
 	if err != nil || len(volumes) != 1 {
 		m.t.Fatalf("volumes: %v, %v", volumes, err)
 	}
-	m.command("chattr", "+i", volumes[0])
+	command(m.t, "chattr", "+i", volumes[0])
 	m.must("delete", "pvc/kept", "sc/kept")
 	w.fires("HoldfastPoolDegraded")
 	trash, err := filepath.Glob(filepath.Join(m.root, "pool", "trash", "*", "data"))
 	if err != nil || len(trash) != 1 {
 		m.t.Fatalf("trash: %v, %v", trash, err)
 	}
-	m.command("chattr", "-i", trash[0])
+	command(m.t, "chattr", "-i", trash[0])
 	w.stops("HoldfastPoolDegraded")
 }
 
 // driverHangs freezes the filesystem of the pool, as a disk that does not answer.
 func driverHangs(m *machine, w *watcher) {
 	pool := filepath.Join(m.root, "pool")
-	m.command("fsfreeze", "--freeze", pool)
+	command(m.t, "fsfreeze", "--freeze", pool)
 	m.apply(claimOf("slow", "local.holdfast.dev", ""))
 	w.fires("HoldfastDriverHangs")
 	w.fires("HoldfastOperationHangs")
-	m.command("fsfreeze", "--unfreeze", pool)
+	command(m.t, "fsfreeze", "--unfreeze", pool)
 	w.stops("HoldfastDriverHangs", "HoldfastOperationHangs")
 	m.must("delete", "pvc/slow", "sc/slow")
 }
@@ -218,4 +227,14 @@ func targetDown(m *machine, w *watcher) {
 	w.fires("HoldfastTargetDown")
 	m.host.signal(syscall.SIGCONT)
 	w.stops("HoldfastTargetDown")
+}
+
+// poolFullSoon uses half of what the pool has left. The driver has a forecast when it knows
+// ten minutes, which began with the test.
+func poolFullSoon(m *machine, w *watcher, spare func()) {
+	empty := m.occupy("growth", func(available int64) int64 { return available / 2 })
+	w.firesWithin(10*time.Minute+patience, "HoldfastPoolFullSoon")
+	empty()
+	spare()
+	w.stops("HoldfastPoolFullSoon")
 }

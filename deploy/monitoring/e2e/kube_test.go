@@ -16,6 +16,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
@@ -29,7 +30,7 @@ const (
 	nodeName     = "node-1"
 )
 
-// kube is a cluster with an API server and a driver in memory, and the built
+// kube is a cluster with an API server and a driver in memory, and a process of the built
 // controllers.
 type kube struct {
 	*apiserver.Cluster
@@ -39,42 +40,64 @@ type kube struct {
 	process *process
 	// arguments start the controllers.
 	arguments []string
-
-	mu     sync.Mutex
-	faults map[string]func(context.Context) error
+	*faults
 }
 
-// newKube starts the controllers with three workers for each kind of work, and with
-// short times, so that faults are retried within the test.
-func newKube(t *testing.T, flags ...string) *kube {
+// faults are what happens to calls of the driver, by their names.
+type faults struct {
+	mu     sync.Mutex
+	byCall map[string]func(context.Context) error
+}
+
+// newKube starts the controllers of the whole cluster.
+func newKube(t *testing.T) *kube {
 	t.Helper()
-	k := &kube{t: t, page: address(t), faults: map[string]func(context.Context) error{}}
+	return simulate(t, node(nodeName), csiNode(nodeName)).control("")
+}
+
+// simulate makes a cluster without controllers.
+func simulate(t *testing.T, nodes ...runtime.Object) *kube {
+	t.Helper()
+	k := &kube{t: t, faults: &faults{byCall: map[string]func(context.Context) error{}}}
 	driver := csidriver.New(memoryDriver)
 	driver.NodeID = "id-" + nodeName
 	driver.ReportHealth(true)
 	driver.Controller = append(driver.Controller, publishing()...)
 	driver.Before = k.before
-	k.Cluster = apiserver.New(t, driver, fastClass(), node(nodeName), csiNode(nodeName), attachingDriver())
+	k.Cluster = apiserver.New(t, driver, append(nodes, fastClass(), attachingDriver())...)
+	return k
+}
+
+// control starts the controllers of the whole cluster, or those of one node and its own
+// storage. They have three workers for each kind of work, and short times, so that faults
+// are retried within the test.
+func (k *kube) control(node string) *kube {
+	k.t.Helper()
 	// A short path: it is a socket's.
 	directory, err := os.MkdirTemp("", "hm") //nolint:usetesting // a socket has no room in the path of t.TempDir
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(directory) })
+	k.t.Cleanup(func() { _ = os.RemoveAll(directory) })
 	socket := filepath.Join(directory, "csi.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
-	t.Cleanup(driver.Serve(listener))
-	k.arguments = append([]string{
+	here := &kube{Cluster: k.Cluster, t: k.t, owner: k.t, page: address(k.t), faults: k.faults}
+	here.arguments = []string{
 		"sidecars", "--csi-address=" + socket, "--kubeconfig=" + k.Kubeconfig(), "--namespace=kube-system", "--intents-namespace=intents",
-		"--metrics-address=" + k.page, "--timeout=20s", "--retry-interval-start=200ms", "--retry-interval-max=1s",
+		"--metrics-address=" + here.page, "--timeout=20s", "--retry-interval-start=200ms", "--retry-interval-max=1s",
 		"--worker-threads=2", "--monitor-interval=1s", "--log-level=debug",
-	}, flags...)
-	k.owner = t
-	k.process = start(t, "sidecars", programs.holdfast, k.arguments...)
-	return k
+	}
+	if node == "" {
+		k.t.Cleanup(k.Driver.Serve(listener))
+	} else {
+		k.t.Cleanup(k.Driver.ServeInstance(listener, node))
+		here.arguments = append(here.arguments, "--node-deployment", "--node-name="+node)
+	}
+	here.process = start(k.t, "sidecars", programs.holdfast, here.arguments...)
+	return here
 }
 
 // restart ends the controllers' process, if it has not ended, and starts another one.
@@ -86,21 +109,21 @@ func (k *kube) restart() {
 func (k *kube) target() target { return target{job: "controllers", address: k.page} }
 
 // fail makes calls of an RPC fail, or hang, until the returned function is called.
-func (k *kube) fail(rpc string, fault func(context.Context) error) (repair func()) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.faults[rpc] = fault
+func (f *faults) fail(rpc string, fault func(context.Context) error) (repair func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.byCall[rpc] = fault
 	return func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		delete(k.faults, rpc)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.byCall, rpc)
 	}
 }
 
-func (k *kube) before(ctx context.Context, rpc string, _ any) error {
-	k.mu.Lock()
-	fault := k.faults[rpc]
-	k.mu.Unlock()
+func (f *faults) before(ctx context.Context, rpc string, _ any) error {
+	f.mu.Lock()
+	fault := f.byCall[rpc]
+	f.mu.Unlock()
 	if fault == nil {
 		return nil
 	}
@@ -136,14 +159,15 @@ func attachingDriver() *storagev1.CSIDriver {
 }
 
 func node(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+	labels := map[string]string{csidriver.TopologyKey: name}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: corev1.NodeStatus{
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 	}}
 }
 
 func csiNode(name string) *storagev1.CSINode {
 	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{
-		Drivers: []storagev1.CSINodeDriver{{Name: memoryDriver, NodeID: "id-" + name}},
+		Drivers: []storagev1.CSINodeDriver{{Name: memoryDriver, NodeID: "id-" + name, TopologyKeys: []string{csidriver.TopologyKey}}},
 	}}
 }
 

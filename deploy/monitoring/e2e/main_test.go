@@ -16,8 +16,9 @@ import (
 	built "github.com/holdfast-csi/holdfast/test/binary"
 )
 
-// patience is how long anything may take on a machine that is busy with others.
-const patience = 3 * time.Minute
+// patience is how long anything may take on a machine that is busy with others. Volumes are
+// asked how they are in a twentieth of the time at most: each 100 s if one does not answer.
+const patience = 5 * time.Minute
 
 // programs are the paths of what the tests start.
 var programs struct{ holdfast, emulator, prometheus, promtool string }

@@ -81,8 +81,13 @@ func address(t *testing.T) string {
 // eventually waits until complaint returns "".
 func eventually(t *testing.T, what string, complaint func() string) {
 	t.Helper()
+	within(t, patience, what, complaint)
+}
+
+func within(t *testing.T, limit time.Duration, what string, complaint func() string) {
+	t.Helper()
 	last := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if last = complaint(); last == "" {
 			return
 		}

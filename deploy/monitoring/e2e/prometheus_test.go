@@ -132,7 +132,12 @@ func (w *watcher) firing() (names []string) {
 // fires waits until an alert fires.
 func (w *watcher) fires(alert string) {
 	w.t.Helper()
-	eventually(w.t, alert+" fires", func() string {
+	w.firesWithin(patience, alert)
+}
+
+func (w *watcher) firesWithin(limit time.Duration, alert string) {
+	w.t.Helper()
+	within(w.t, limit, alert+" fires", func() string {
 		if names := w.firing(); !slices.Contains(names, alert) {
 			return fmt.Sprintf("firing: %v", names)
 		}
