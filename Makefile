@@ -57,8 +57,8 @@ test: test-packages size bin/ec2emu
 # What `make test` proves, and the local backend's sweeps whole on ext4 too and its
 # model with 10,000 operations; `make test` runs there the operations that copy, and
 # 4,000. Then 5,000 volumes of the ebs backend under EC2's throttling; `make test`
-# takes 1,000. Then the packages that mount under the race detector, and all tests
-# under wine.
+# takes 1,000. Then the packages that mount under the race detector, all tests
+# under wine, the status page in a browser, and the alerts with a Prometheus.
 .PHONY: test-all
 test-all: test
 	$(ROOT) $(GO) test -tags=$(TAGS),testall -timeout 30m -exec $(CURDIR)/test/isolated -run 'TestCrash|TestFault|TestModel' ./internal/backend/local

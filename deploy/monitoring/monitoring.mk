@@ -26,5 +26,5 @@ test-monitoring: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
 test-monitoring: export HOLDFAST_MONITORING_BIN = $(MONITORING_BIN)
 test-monitoring: test-packages bin/holdfast bin/ec2emu $(MONITORING_BIN)/promtool test-monitoring-short
 	cd deploy/monitoring && GOFLAGS=-trimpath $(GO) vet -tags monitoring ./...
-	cd deploy/monitoring && GOFLAGS=-trimpath $(ROOT) $(GO) test -tags monitoring -count=1 -v -timeout 30m \
+	cd deploy/monitoring && GOFLAGS=-trimpath $(ROOT) $(GO) test -tags monitoring -count=1 -v -timeout 45m \
 		-exec $(CURDIR)/test/isolated ./rules ./e2e

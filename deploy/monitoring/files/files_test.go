@@ -96,6 +96,31 @@ func TestAlerts_haveARunbookEach(t *testing.T) {
 	}
 }
 
+var fires = regexp.MustCompile(`\.fires(?:Within)?\(.*"(\w+)"\)`)
+
+// TestAlerts_haveAFaultEach finds alerts that no test of e2e makes to fire.
+func TestAlerts_haveAFaultEach(t *testing.T) {
+	sources, err := filepath.Glob("../e2e/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var proved []string
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range fires.FindAllStringSubmatch(string(text), -1) {
+			proved = append(proved, found[1])
+		}
+	}
+	for _, alert := range rules.Alerts(rules.Clock{}) {
+		if !slices.Contains(proved, alert.Alert) {
+			t.Errorf("no test of deploy/monitoring/e2e makes %s to fire", alert.Alert)
+		}
+	}
+}
+
 func checkRunbook(t *testing.T, name string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/runbooks", name))
