@@ -171,7 +171,7 @@ func (d *driverProcess) buildControllers(attaches bool) (err error) {
 	name := cmp.Or(d.config.name, d.backend.controller.Traits().DriverName)
 	parts := kubeParts{
 		version: d.config.version, logger: d.config.logger, registerer: d.registry, tracer: d.tracing.Tracer(), points: d.config.points,
-		merges: d.backend.controller.Traits().MergesChanges,
+		merges: d.backend.controller.Traits().MergesChanges, metricsVolumes: int(d.config.metricsVolumes),
 		client: client.New(connection, client.Options{
 			Driver: name, Logger: d.config.logger, Timeout: k.limits.LongestTimeout(),
 			Observe: kube.CallMetrics(d.registry, name),

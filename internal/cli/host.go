@@ -139,8 +139,9 @@ func (c hostConfig) open(
 		registry: registry, metricsVolumes: c.metricsVolumes, pools: c.pools}
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey, Registerer: registry, Tracer: tracer,
-		Rest:     func() { releaseMemory(logger) },
-		Builtins: []host.Builtin{d.builtin()},
+		MetricsVolumes: int(c.metricsVolumes),
+		Rest:           func() { releaseMemory(logger) },
+		Builtins:       []host.Builtin{d.builtin()},
 	}
 	if c.local.pool != "" {
 		options.Private = []string{c.local.pool}

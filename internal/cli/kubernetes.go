@@ -83,6 +83,9 @@ type kubeParts struct {
 	node       string // of node deployment, or ""
 	merges     bool   // the driver makes one change of an expansion and a modification
 	nodeLabels nodelabel.Find
+	// metricsVolumes is the number of volumes whose names are metrics.
+	metricsVolumes int
+
 	logger     *slog.Logger
 	registerer prometheus.Registerer
 	tracer     *tracing.Tracer
@@ -116,7 +119,7 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents,
 		Pod: k.pod, Wanted: desired, NodeLabels: p.nodeLabels,
 		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Limits: k.limits,
-		Logger: p.logger, Registerer: p.registerer, Tracer: p.tracer, Failpoints: p.points,
+		Logger: p.logger, Registerer: p.registerer, Tracer: p.tracer, Failpoints: p.points, MetricsVolumes: p.metricsVolumes,
 	})
 	if err != nil {
 		return nil, &UsageError{Err: err}

@@ -75,7 +75,7 @@ func TestMetricsPage_hasThoseOfTheHost(t *testing.T) {
 	needRoot(t)
 	registry := prometheus.NewRegistry()
 	opened, err := host.Open(t.Context(), host.Options{
-		Root: filepath.Join(t.TempDir(), "root"), Logger: slog.New(slog.DiscardHandler), Registerer: registry,
+		Root: filepath.Join(t.TempDir(), "root"), Logger: slog.New(slog.DiscardHandler), Registerer: registry, MetricsVolumes: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,8 @@ func TestMetricsPage_hasThoseOfTheHost(t *testing.T) {
 	go func() { ended <- opened.Serve(ctx, host.DaemonOptions{Version: "v0", Ready: func() { close(ready) }}) }()
 	<-ready
 	metricstest.Check(t, metricstest.Part{Name: "host", Page: metricsPage, Registries: []*prometheus.Registry{registry},
-		Histograms: []string{"holdfast_host_step_seconds"}})
+		Histograms: []string{"holdfast_host_step_seconds"},
+		Gauges:     []string{"holdfast_operations", "holdfast_operation_oldest_seconds", "holdfast_volume_info"}})
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -20,6 +20,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
@@ -30,6 +31,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/supervise"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 	"github.com/holdfast-csi/holdfast/internal/step"
 	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
@@ -83,6 +85,8 @@ type Options struct {
 	Rest func()
 	// Registerer receives the metrics; nil for none.
 	Registerer prometheus.Registerer
+	// MetricsVolumes is the number of volumes of each driver in use whose names are metrics.
+	MetricsVolumes int
 	// Tracer begins the traces of mounts and other steps; nil for none.
 	Tracer *tracing.Tracer
 }
@@ -102,9 +106,12 @@ type Host struct {
 	// holds is locked while a hold is made, so that it is made once.
 	holds   sync.Mutex
 	running running
-	// steps and objects are nil without a Registerer.
-	steps   *step.Recorder
-	objects *objectMetrics
+	// steps, objects and unfinished are nil without a Registerer.
+	steps      *step.Recorder
+	objects    *objectMetrics
+	unfinished *unfinished
+	// infos is nil without MetricsVolumes.
+	infos *concurrency.Background[[]metrics.VolumeInfo]
 	// unsaved: the last backup of the store failed.
 	unsaved  bool
 	bootID   string

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
-	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 	"github.com/holdfast-csi/holdfast/internal/metrics"
@@ -53,43 +52,22 @@ func (h *Host) registerMetrics() error {
 	if err != nil {
 		return fmt.Errorf("metrics of the host's operations: %w", err)
 	}
-	for _, queue := range h.set.Queues() {
-		operations.Watch("", []string{queue.Name()}, func(report func(metrics.Operation)) { viewQueue(queue, report) })
-	}
+	h.unfinished = newUnfinished(h.set, h.volumes, h.options.Logger)
+	operations.WatchDrivers(h.driverNames, metrics.HostKinds(), h.unfinished.view)
 	h.objects = newObjectMetrics(h.store)
+	if limit := h.options.MetricsVolumes; limit > 0 {
+		h.infos = newVolumeInfos(h.volumes)
+		names := metrics.NewVolumeInfos(limit, func() []metrics.VolumeInfo { return h.infos.Get(time.Second).Value })
+		if err := registerer.Register(names); err != nil {
+			return fmt.Errorf("metrics of volumes: %w", err)
+		}
+	}
 	for _, collector := range []prometheus.Collector{newQueueMetrics(h.set), newDriverMetrics(h.Drivers), h.objects} {
 		if err := registerer.Register(collector); err != nil {
 			return fmt.Errorf("metrics of the host: %w", err)
 		}
 	}
 	return nil
-}
-
-// viewQueue reports the work of a controller that has not ended.
-func viewQueue(queue *reconcile.Queue, report func(metrics.Operation)) {
-	queue.Work(func(work reconcile.Work) {
-		operation := metrics.Operation{Kind: queue.Name(), Reason: reasonOf(work), Since: work.Began}
-		var answer *client.Error
-		if errors.As(work.LastError, &answer) {
-			operation.Driver = answer.Driver
-		}
-		report(operation)
-	})
-}
-
-func reasonOf(work reconcile.Work) string {
-	var answer *client.Error
-	switch {
-	case errors.As(work.LastError, &answer):
-		return answer.Code
-	case errors.Is(work.LastError, volumes.ErrWaiting):
-		return metrics.ReasonWaiting
-	case work.LastError != nil:
-		return metrics.ReasonOther
-	case work.Running:
-		return metrics.ReasonRunning
-	}
-	return metrics.ReasonWaiting
 }
 
 // queueMetrics are those of the queues, under the names that they have in a cluster.
@@ -149,7 +127,11 @@ func (h *Host) closeMetrics() error {
 	if h.objects == nil {
 		return nil
 	}
-	return h.objects.counts.Close(context.Background())
+	ended := errors.Join(h.objects.counts.Close(context.Background()), h.unfinished.operations.Close(context.Background()))
+	if h.infos != nil {
+		ended = errors.Join(ended, h.infos.Close(context.Background()))
+	}
+	return ended
 }
 
 // objectCounts are the objects by what users want to know of them.

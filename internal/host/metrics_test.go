@@ -9,12 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
-	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
-	"github.com/holdfast-csi/holdfast/internal/metrics"
 	"github.com/holdfast-csi/holdfast/internal/metrics/metricstest"
 )
 
@@ -50,25 +47,6 @@ driver_restarts_total ended 7
 driver_restarts_total good 3`
 	if got := metricstest.Series(t, registry); got != want {
 		t.Errorf("the page has\n%s\nwant\n%s", got, want)
-	}
-}
-
-func TestReasonOf(t *testing.T) {
-	refused := fmt.Errorf("claim default/data: create: %w", &client.Error{Driver: "d.example", Code: "ResourceExhausted"})
-	for _, c := range []struct {
-		work reconcile.Work
-		want string
-	}{
-		{reconcile.Work{LastError: refused}, "ResourceExhausted"},
-		{reconcile.Work{LastError: refused, Running: true}, "ResourceExhausted"}, // a repeated attempt
-		{reconcile.Work{Running: true}, metrics.ReasonRunning},
-		{reconcile.Work{Due: true}, metrics.ReasonWaiting},
-		{reconcile.Work{LastError: fmt.Errorf("no volume yet: %w", volumes.ErrWaiting)}, metrics.ReasonWaiting},
-		{reconcile.Work{LastError: errors.New("the state cannot be recorded")}, metrics.ReasonOther},
-	} {
-		if got := reasonOf(c.work); got != c.want {
-			t.Errorf("%+v has the reason %s, want %s", c.work, got, c.want)
-		}
 	}
 }
 

@@ -61,8 +61,10 @@ type Options struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	Tracer     *tracing.Tracer // nil for no traces
-	Failpoints *failpoint.Set
+	// MetricsVolumes is the number of volumes whose names are metrics.
+	MetricsVolumes int
+	Tracer         *tracing.Tracer // nil for no traces
+	Failpoints     *failpoint.Set
 }
 
 // Controllers are the controllers of one driver.
@@ -96,7 +98,7 @@ func New(o Options) (*Controllers, error) {
 	o.Logger = o.Logger.With("component", "kubernetes")
 	c := &Controllers{options: o, reconnected: make(chan struct{}, 1)}
 	c.enter("starting")
-	return c, nil
+	return c, c.registerVolumeInfos()
 }
 
 // Reconnect reports that the connection to the driver was lost. It does not block.

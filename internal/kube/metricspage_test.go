@@ -27,7 +27,7 @@ func TestMetricsPage_hasThoseOfTheControllers(t *testing.T) {
 		c := apiserver.New(t, driver)
 		p := start(t, options(c, func(o *Options) {
 			o.Tuning.Capacity, o.Tuning.CapacityOwnerLevel = true, -1
-			o.Registerer, o.Node, o.Elect = registries[i], node, node == ""
+			o.Registerer, o.Node, o.Elect, o.MetricsVolumes = registries[i], node, node == "", 1
 		}))
 		p.ready()
 		if node == "" {
@@ -41,6 +41,7 @@ func TestMetricsPage_hasThoseOfTheControllers(t *testing.T) {
 			"csi_sidecar_operations_seconds", "rest_client_request_duration_seconds",
 			"controller_persistentvolume_delete_duration_seconds", "controller_persistentvolumeclaim_provision_duration_seconds",
 		},
+		Gauges: []string{"holdfast_volume_info"},
 	})
 }
 

@@ -25,10 +25,10 @@ const (
 
 // Operation is one that has begun and has not ended.
 type Operation struct {
-	Kind   string // provision, attach, …: one of those that were given to Watch
+	Kind   string // one of Kinds, and of those that were given to Watch
 	Reason string // the gRPC code of the last failure, or one of the reasons above
 	Since  time.Time
-	// Driver is the operation's own, if it is not that of Watch.
+	// Driver is the operation's own; "" for the only one of Watch.
 	Driver string
 }
 
@@ -47,9 +47,9 @@ type Operations struct {
 }
 
 type watched struct {
-	driver string
-	kinds  []string
-	view   View
+	drivers func() []string
+	kinds   []string
+	view    View
 }
 
 // OperationsOf returns the Operations of a registerer, which has one.
@@ -75,7 +75,12 @@ func OperationsOf(registerer prometheus.Registerer) (*Operations, error) {
 // Watch adds the operations of one part of the process for a driver, until stop. The kinds
 // are those that the view may report; without operations they are zero.
 func (o *Operations) Watch(driver string, kinds []string, view View) (stop func()) {
-	added := &watched{driver, kinds, view}
+	return o.WatchDrivers(func() []string { return []string{driver} }, kinds, view)
+}
+
+// WatchDrivers is Watch for the drivers of the moment. Operations name their own.
+func (o *Operations) WatchDrivers(drivers func() []string, kinds []string, view View) (stop func()) {
+	added := &watched{drivers, kinds, view}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.watched[added] = struct{}{}
@@ -112,13 +117,19 @@ func (o *Operations) Collect(to chan<- prometheus.Metric) {
 func (o *Operations) states(now time.Time) map[series]state {
 	found := map[series]state{}
 	for _, w := range o.all() {
-		for _, kind := range w.kinds {
-			if s := (series{w.driver, kind, ReasonRunning}); found[s].count == 0 {
-				found[s] = state{}
+		drivers, only := w.drivers(), ""
+		if len(drivers) == 1 {
+			only = drivers[0]
+		}
+		for _, driver := range drivers {
+			for _, kind := range w.kinds {
+				if s := (series{driver, kind, ReasonRunning}); found[s].count == 0 {
+					found[s] = state{}
+				}
 			}
 		}
 		w.view(func(operation Operation) {
-			s := series{cmp.Or(operation.Driver, w.driver), operation.Kind, operation.Reason}
+			s := series{cmp.Or(operation.Driver, only), operation.Kind, operation.Reason}
 			known := found[s]
 			found[s] = state{known.count + 1, max(known.age, now.Sub(operation.Since))}
 		})

@@ -88,7 +88,7 @@ func (i *index) follow() error {
 }
 
 func indexed(resource string) bool {
-	return slices.Contains([]string{"pods", volumeResource, snapshotResource, contentResource}, resource)
+	return slices.Contains([]string{podResource, volumeResource, snapshotResource, contentResource}, resource)
 }
 
 func (i *index) build() error {

@@ -53,6 +53,15 @@ func (m *memories[T]) set(name string, value T) {
 	m.known[name] = value
 }
 
+// each calls do for each fact. do must not call the memories.
+func (m *memories[T]) each(do func(name string, value T)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, value := range m.known {
+		do(name, value)
+	}
+}
+
 func (m *memories[T]) drop(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

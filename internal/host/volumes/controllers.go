@@ -19,6 +19,7 @@ import (
 
 // The resources of the controllers.
 const (
+	podResource      = "pods"
 	claimResource    = "persistentvolumeclaims"
 	volumeResource   = "persistentvolumes"
 	snapshotResource = "volumesnapshots"
@@ -30,6 +31,10 @@ const (
 	expansions    = "expansions"
 	modifications = "modifications"
 )
+
+// abandonedClaims is the controller of claims that were deleted while their volumes were
+// being created.
+const abandonedClaims = "provisionings"
 
 // Controllers are those that bring claims, volumes and snapshots to their desired
 // state. Those of claims are a group: a volume is expanded before it is modified,
@@ -58,7 +63,7 @@ func (m *Manager) Controllers() []reconcile.Controller {
 			All: m.all(contentResource), Partition: m.partitions.partition(contentResource),
 		},
 		{
-			Name: "provisionings", Do: m.run("provisionings", (*Manager).syncAbandoned), Keys: m.abandonedKeys,
+			Name: abandonedClaims, Do: m.run(abandonedClaims, (*Manager).syncAbandoned), Keys: m.abandonedKeys,
 			All: allProvisionings, Partition: alone,
 		},
 	}

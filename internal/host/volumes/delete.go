@@ -45,7 +45,7 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	}
 	if len(pods) > 0 {
 		// A change of the pod requeues the claim.
-		return waitFor(dependencies(dependency("pods", pods[0])), reasonDeletePending,
+		return waitFor(dependencies(dependency(podResource, pods[0])), reasonDeletePending,
 			"it is in use by pod %s", strings.Join(pods, ", "))
 	}
 	others := slices.DeleteFunc(slices.Clone(pvc.Finalizers), func(f string) bool { return f == claimProtection })

@@ -22,6 +22,13 @@ func (m *Manager) NodeControllers() []reconcile.Controller {
 	return []reconcile.Controller{m.leftoverController(), m.growthController(), m.republishController()}
 }
 
+// The controllers of the node's half.
+const (
+	leftovers      = "volumes of pods that are gone"
+	growths        = "filesystems that grow"
+	republications = "volumes that are published again"
+)
+
 // Keys of the leftover controller: a pod by its UID, or a use that no pod has.
 const (
 	leftoverPod = "pod/"
@@ -30,7 +37,7 @@ const (
 
 func (m *Manager) leftoverController() reconcile.Controller {
 	return reconcile.Controller{
-		Name:      "volumes of pods that are gone",
+		Name:      leftovers,
 		All:       leftoverKeys,
 		Partition: alone,
 		Keys: func(change store.Change) []string {
@@ -107,7 +114,7 @@ func (m *Manager) undoUnused(ctx context.Context, name string) error {
 
 func (m *Manager) growthController() reconcile.Controller {
 	return reconcile.Controller{
-		Name:      "filesystems that grow",
+		Name:      growths,
 		Partition: alone,
 		All: func(tx *store.Tx) (keys []string, err error) {
 			claims, err := tx.Claims().All()

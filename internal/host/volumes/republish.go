@@ -204,7 +204,7 @@ func (r *republishers) all() []string {
 // delays no other.
 func (m *Manager) republishController() reconcile.Controller {
 	return reconcile.Controller{
-		Name:      "volumes that are published again",
+		Name:      republications,
 		Partition: alone,
 		All: func(tx *store.Tx) ([]string, error) {
 			objects, err := tx.Drivers().All()

@@ -7,12 +7,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // The operations in the metrics.
 const (
-	attachOperation = "attach"
-	detachOperation = "detach"
+	attachOperation = metrics.KindAttach
+	detachOperation = metrics.KindDetach
 )
 
 // backlog counts the attachments that wait to be attached or detached. It counts

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // Options are those of package content.
@@ -46,7 +47,7 @@ func New(env *cluster.Env, o Options) *Controller {
 func traits() content.Traits {
 	return content.Traits{
 		Kind: "VolumeGroupSnapshotContent", ClassKind: "VolumeGroupSnapshotClass", Noun: "group snapshot", Failpoints: "groupsnapshot",
-		Queue: "csi-snapshotter-groupsnapshotcontent", Operation: "group_snapshot", Group: groupv1.SchemeGroupVersion,
+		Queue: "csi-snapshotter-groupsnapshotcontent", Operation: metrics.KindGroupSnapshot, Deletion: metrics.KindDeleteGroupSnapshot, Group: groupv1.SchemeGroupVersion,
 		Resources:      []string{"volumegroupsnapshotcontents", "volumegroupsnapshotclasses"},
 		Keys:           claim.GroupSnapshotKeys(),
 		ReasonCreation: "GroupSnapshotCreationFailed", ReasonCheck: "GroupSnapshotContentCheckandUpdateFailed", ReasonDelete: "GroupSnapshotDeleteError",

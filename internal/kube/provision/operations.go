@@ -13,8 +13,8 @@ import (
 
 // The kinds of operations in the metrics.
 const (
-	provisionOperation = "provision"
-	deleteOperation    = "delete"
+	provisionOperation = metrics.KindProvision
+	deleteOperation    = metrics.KindDelete
 )
 
 // claimOperations returns the operation of a claim, by its UID: the creation of its volume,

@@ -7,12 +7,13 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // The kinds of operations in the metrics.
 const (
-	resizeOperation = "resize"
-	modifyOperation = "modify"
+	resizeOperation = metrics.KindResize
+	modifyOperation = metrics.KindModify
 )
 
 // showOperations exports the unfinished operations of the queues.

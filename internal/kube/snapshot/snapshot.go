@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // Options are those of package content.
@@ -43,7 +44,7 @@ func New(env *cluster.Env, o Options) *Controller {
 func traits() content.Traits {
 	return content.Traits{
 		Kind: "VolumeSnapshotContent", ClassKind: "VolumeSnapshotClass", Noun: "snapshot", Failpoints: "snapshot",
-		Queue: "csi-snapshotter-content", Operation: "snapshot", Group: snapshotv1.SchemeGroupVersion,
+		Queue: "csi-snapshotter-content", Operation: metrics.KindSnapshot, Deletion: metrics.KindDeleteSnapshot, Group: snapshotv1.SchemeGroupVersion,
 		Resources:      []string{"volumesnapshotcontents", "volumesnapshotclasses"},
 		Keys:           claim.VolumeSnapshotKeys(),
 		ReasonCreation: "SnapshotCreationFailed", ReasonCheck: "SnapshotContentCheckandUpdateFailed", ReasonDelete: "SnapshotDeleteError",

@@ -54,7 +54,7 @@ func New[T cluster.Object](
 		c.unlabelled = unlabelled.New(env, store, claim.ManagedByLabel, c.namesSnapshot, cluster.LabelPolicy{})
 	}
 	c.queue = env.Queue(t.Queue, cluster.FlowOf(store, c.flow))
-	env.ShowOperations(c.queue, cluster.OperationOf(store, c.operations), t.Operation, t.deletion())
+	env.ShowOperations(c.queue, cluster.OperationOf(store, c.operations), t.Operation, t.Deletion)
 	store.Use(byHandle(kind))
 	store.OnChange(func(old, changed T) { c.changed(old, changed) })
 	return c

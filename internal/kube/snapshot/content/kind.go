@@ -53,8 +53,9 @@ type Traits struct {
 	// Noun is the snapshot in messages; Failpoints is the prefix of the failpoints.
 	Noun, Failpoints string
 	Queue            string
-	// Operation is the kind of creations in the metrics of unfinished operations.
-	Operation string
+	// Operation and Deletion are the kinds of operations in the metrics (metrics.Kinds).
+	Operation, Deletion string
+
 	Group     schema.GroupVersion
 	Resources []string
 	Keys      claim.SnapshotKeys

@@ -13,10 +13,7 @@ func (c *Controller[T]) operations(object T) []cluster.Operation {
 	case StepCreate, StepPoll, StepInspect:
 		return []cluster.Operation{{Kind: c.Operation, Since: v.Meta.CreationTimestamp.Time}}
 	case StepDelete:
-		return []cluster.Operation{{Kind: c.deletion(), Since: v.Meta.DeletionTimestamp.Time}}
+		return []cluster.Operation{{Kind: c.Deletion, Since: v.Meta.DeletionTimestamp.Time}}
 	}
 	return nil
 }
-
-// deletion is the kind of deletions in the metrics.
-func (t Traits) deletion() string { return "delete_" + t.Operation }

@@ -16,7 +16,7 @@ func (c *Controller[T]) traced(ctx context.Context, object T) (context.Context, 
 	case StepCreate:
 		name = c.Operation
 	case StepDelete:
-		name = c.deletion()
+		name = c.Deletion
 	}
 	if c.env.Tracer == nil || name == "" {
 		return ctx, func(error) {}
