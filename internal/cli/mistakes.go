@@ -22,11 +22,21 @@ func otherWords() map[string]string {
 	}
 }
 
+// outOfScope says why some commands of kubectl do not exist, and what to do instead.
+func outOfScope() map[string]string {
+	const ports = "the containers of a host share the machine's network, so that nothing needs to be forwarded: connect to " +
+		"127.0.0.1 and the port that the container listens on; in a cluster, use 'kubectl port-forward'"
+	return map[string]string{"port": ports, "port-forward": ports}
+}
+
 // unknownCommand is the check of a command with subcommands: a remaining argument was
 // meant as the name of one.
 func unknownCommand(command *cobra.Command, given []string) error {
 	if len(given) == 0 {
 		return nil
+	}
+	if reason := outOfScope()[given[0]]; reason != "" && !command.HasParent() {
+		return usageErrorf("%s is out of scope: %s", given[0], reason)
 	}
 	if meant := meantCommand(command, given[0]); meant != "" {
 		return usageErrorf("unknown command %q; did you mean %q?", given[0], meant)

@@ -12,6 +12,8 @@ func TestMistakes_areExplained(t *testing.T) {
 		{"ps", `unknown command "ps"; did you mean "get pods"?`},
 		{"ps --all", `unknown command "ps"; did you mean "get pods"?`},
 		{"pvc", `did you mean "get persistentvolumeclaims"?`},
+		{"port-forward web 8080:80", "port-forward is out of scope: the containers of a host share the machine's network"},
+		{"port web", "connect to 127.0.0.1 and the port that the container listens on"},
 		{"xyzzy", `unknown command "xyzzy"`},
 		{"host chek", `did you mean "check"?`},
 		{"systemd unt --for a.service", `unknown command "unt"; did you mean "unit"?`},
