@@ -21,37 +21,41 @@ import (
 )
 
 func newDescribeCommand() *cobra.Command {
-	var c hostClient
+	var c getConfig
 	command := &cobra.Command{
-		Use:   "describe KIND/NAME… | KIND [NAME…]",
+		Use:   "describe KIND/NAME… | KIND[,KIND] [NAME…]",
 		Short: "Show an object with its events, and how long each step took",
 		Example: `  holdfast describe pvc/data
-  holdfast describe pod web`,
+  holdfast describe pod web
+  holdfast describe pvc,pods -l app=web`,
 		Args:              cobra.ArbitraryArgs,
 		RunE:              func(command *cobra.Command, given []string) error { return c.describe(command, given) },
 		ValidArgsFunction: c.completeAll,
 	}
 	c.bind(command.Flags())
 	c.bindNamespace(command.Flags())
+	c.bindSelection(command.Flags())
 	c.completeFlags(command)
 	return command
 }
 
-func (h *hostClient) describe(command *cobra.Command, given []string) error {
+func (c *getConfig) describe(command *cobra.Command, given []string) error {
 	if names, ok := ofDrivers(given); ok {
-		return h.describeDrivers(command, names)
+		if c.selector != "" {
+			return usageErrorf("drivers are not objects: -l cannot be used with them")
+		}
+		return c.describeDrivers(command, names)
 	}
-	selections, err := parseSelections(given)
+	selections, err := c.selections(given)
 	if err != nil {
 		return err
 	}
-	client := h.dial()
+	client := c.dial()
 	defer client.Close()
-	reader := getConfig{hostClient: *h}
 	var failed []error
 	shown := 0
 	for _, chosen := range selections {
-		objects, err := reader.read(command.Context(), client, chosen)
+		objects, err := c.read(command.Context(), client, chosen)
 		failed = append(failed, err)
 		for _, object := range objects {
 			if shown++; shown > 1 {
@@ -67,7 +71,7 @@ func (h *hostClient) describe(command *cobra.Command, given []string) error {
 		}
 	}
 	if shown == 0 && errors.Join(failed...) == nil {
-		command.PrintErrln(reader.nothing(selections))
+		command.PrintErrln(c.nothing(selections))
 	}
 	return errors.Join(failed...)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
@@ -60,17 +61,42 @@ func newGetCommand() *cobra.Command {
 	flags := command.Flags()
 	c.bind(flags)
 	c.bindNamespace(flags)
-	flags.BoolVarP(&c.everywhere, "all-namespaces", "A", false, "objects of every namespace")
+	c.bindSelection(flags)
 	flags.StringVarP(&c.output, "output", "o", "",
 		"`FORM`: wide, yaml, json, name, jsonpath=TEMPLATE, go-template=TEMPLATE, go-template-file=FILE or custom-columns=HEADER:PATH,…")
 	flags.StringVar(&c.sortBy, "sort-by", "", "`PATH` of the field by which the objects are sorted, such as .metadata.creationTimestamp")
-	flags.StringVarP(&c.selector, "selector", "l", "", "`LABELS` that the objects have, such as app=web,tier!=test")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "keep running, and show each change")
 	flags.BoolVar(&c.labels, "show-labels", false, "show the labels in a last column")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "show no headers")
 	c.completeFlags(command)
 	completeValues(command, "output", []string{outputWide, outputYAML, outputJSON, outputName})
 	return command
+}
+
+// bindSelection declares the flags that choose objects without naming them.
+func (c *getConfig) bindSelection(flags *pflag.FlagSet) {
+	flags.BoolVarP(&c.everywhere, "all-namespaces", "A", false, "objects of every namespace")
+	flags.StringVarP(&c.selector, "selector", "l", "", "`LABELS` that the objects have, such as app=web,tier!=test")
+}
+
+// selections reads the arguments, and checks them with the flags of bindSelection.
+func (c *getConfig) selections(given []string) ([]selection, error) {
+	if _, err := labels.Parse(c.selector); err != nil {
+		return nil, usageErrorf("-l %q: %w", c.selector, err)
+	}
+	selections, err := parseSelections(given)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.selector != "" && len(selections[0].names) > 0:
+		return nil, usageErrorf("names and -l do not go together")
+	case c.everywhere && len(selections[0].names) > 0:
+		return nil, usageErrorf("a name is of one namespace: -A does not go with names")
+	}
+	if c.everywhere {
+		c.namespace = ""
+	}
+	return selections, nil
 }
 
 // completeValues offers fixed values for a flag.
@@ -97,28 +123,18 @@ func (c *getConfig) run(command *cobra.Command, given []string) error {
 	if err := c.checkForm(); err != nil {
 		return err
 	}
-	if _, err := labels.Parse(c.selector); err != nil {
-		return usageErrorf("-l %q: %w", c.selector, err)
-	}
 	if names, ok := ofDrivers(given); ok {
 		return c.drivers(command, names)
 	}
-	selections, err := parseSelections(given)
+	selections, err := c.selections(given)
 	if err != nil {
 		return err
 	}
 	switch {
-	case c.selector != "" && len(selections[0].names) > 0:
-		return usageErrorf("names and -l do not go together")
 	case c.watch && len(selections) > 1:
 		return usageErrorf("--watch follows one kind at a time")
 	case c.watch && c.sortBy != "":
 		return usageErrorf("--sort-by and --watch do not go together")
-	case c.everywhere && len(selections[0].names) > 0:
-		return usageErrorf("a name is of one namespace: -A does not go with names")
-	}
-	if c.everywhere {
-		c.namespace = ""
 	}
 	client := c.dial()
 	defer client.Close()
