@@ -70,7 +70,7 @@ func (c *applyConfig) run(command *cobra.Command) error {
 	}
 	result, err := client.Apply(command.Context(), files, api.ApplyOptions{DryRun: c.dryRun})
 	if err != nil {
-		return err
+		return duringApply(command.Context(), err)
 	}
 	if err := c.report(command, result); err != nil || !c.wait {
 		return err

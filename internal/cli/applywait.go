@@ -66,7 +66,7 @@ func (c *applyConfig) await(command *cobra.Command, client *api.Client, result a
 		return fmt.Errorf("not ready after %s: %s", c.timeout, w.describe())
 	}
 	if errors.Is(err, context.Canceled) && command.Context().Err() != nil {
-		return fmt.Errorf("interrupted; the host continues. Not ready: %s", w.describe())
+		return fmt.Errorf("interrupted; the host continues. Not ready: %s%s", w.describe(), howToRemove(result.Applied))
 	}
 	return err
 }

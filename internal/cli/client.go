@@ -287,11 +287,15 @@ func (h *hostClient) names(ctx context.Context, kindName, prefix string, without
 
 // ended returns nil for an end that the user requested.
 func ended(ctx context.Context, err error) error {
-	requested := errors.Is(err, context.Canceled) && ctx.Err() != nil
-	if requested {
+	if isInterrupted(ctx, err) {
 		return nil
 	}
 	return err
+}
+
+// isInterrupted reports whether an error is that of a command that the user ended.
+func isInterrupted(ctx context.Context, err error) bool {
+	return errors.Is(err, context.Canceled) && ctx.Err() != nil
 }
 
 // readManifests reads the files of -f.

@@ -120,7 +120,7 @@ func (c *creation) write(command *cobra.Command, client *api.Client, kind store.
 	}
 	result, err := client.Apply(command.Context(), []manifest.File{file}, api.ApplyOptions{DryRun: c.dryRun, Create: fresh})
 	if err != nil {
-		return ownFileError{err}
+		return ownFileError{duringApply(command.Context(), err)}
 	}
 	if err := c.show(command, client, kind, object, data, result); err != nil || !c.wait {
 		return err

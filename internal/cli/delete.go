@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -231,7 +232,7 @@ func (c *deleteConfig) await(
 	steps := showDeletions(ctx, command.ErrOrStderr(), client, after, objects)
 	defer func() { steps.stop(err == nil) }()
 	begun := time.Now()
-	for _, object := range objects {
+	for i, object := range objects {
 		timer := time.AfterFunc(explainAfter-time.Since(begun), func() { object.explain(steps) })
 		err := awaitGone(ctx, client, object.named)
 		timer.Stop()
@@ -240,14 +241,26 @@ func (c *deleteConfig) await(
 			when = "(interrupted)"
 		}
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-			return fmt.Errorf("%s %q is still there %s; its deletion continues: see 'holdfast describe %s/%s'",
-				singular(object.kind), object.key(), when, singular(object.kind), object.name)
+			return fmt.Errorf("%s %q is still there %s; its deletion continues: see 'holdfast describe %s/%s'%s",
+				singular(object.kind), object.key(), when, singular(object.kind), object.name, others(objects[i+1:]))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// others says that the deletions which were not waited for continue, too.
+func others(objects []deletion) string {
+	var names []string
+	for _, object := range objects {
+		names = append(names, fmt.Sprintf("%s %q", singular(object.kind), object.key()))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; not waited for: the deletion of " + strings.Join(names, ", ")
 }
 
 var errGone = errors.New("it is gone")

@@ -85,6 +85,10 @@ func (c *holdConfig) hold(command *cobra.Command, name string) error {
 	for _, warning := range answer.Warnings {
 		command.PrintErrln("Warning: " + printable(warning))
 	}
+	if isInterrupted(command.Context(), err) {
+		return fmt.Errorf("interrupted; the host takes away what it mounted for a new hold %q: "+
+			"'holdfast get pod %s' shows one that stays, and 'holdfast release %s' ends it", name, name, name)
+	}
 	return err
 }
 
@@ -96,8 +100,12 @@ func (c *holdConfig) release(command *cobra.Command, name string) error {
 	defer client.Close()
 	err := client.Release(command.Context(), api.ReleaseRequest{Namespace: c.namespace, Name: name},
 		int64(c.timeout/time.Second))
-	if c.ignore && errors.Is(err, api.ErrNotFound) {
+	switch {
+	case c.ignore && errors.Is(err, api.ErrNotFound):
 		return nil
+	case isInterrupted(command.Context(), err):
+		return fmt.Errorf("interrupted; the host continues to release %q: 'holdfast get pod %s' shows it until that is done",
+			name, name)
 	}
 	return err
 }

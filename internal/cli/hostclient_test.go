@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,20 @@ type testHost struct {
 	// onApply and onDelete handle the calls.
 	onApply  func([]manifest.File, api.ApplyOptions) (api.ApplyResult, error)
 	onDelete func(kind store.Kind, key string) (api.Deleted, error)
+	// onHold is called by Hold and Release, which then last until their callers leave.
+	onHold func()
+}
+
+func (h *testHost) Hold(ctx context.Context, _ api.HoldRequest) (api.HoldAnswer, error) {
+	h.onHold()
+	<-ctx.Done()
+	return api.HoldAnswer{}, ctx.Err()
+}
+
+func (h *testHost) Release(ctx context.Context, _ api.ReleaseRequest) error {
+	h.onHold()
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 func (h *testHost) Apply(_ context.Context, files []manifest.File, options api.ApplyOptions) (api.ApplyResult, error) {
@@ -480,11 +495,16 @@ func TestDelete_waitsUntilTheObjectsAreGone(t *testing.T) {
 	}
 }
 
-// firstLine ends a command as ^C does, after its first line.
-type firstLine struct{ interrupt context.CancelFunc }
+// afterLines ends a command as ^C does, after some lines of output.
+type afterLines struct {
+	count     int
+	interrupt context.CancelFunc
+}
 
-func (f firstLine) Write(data []byte) (int, error) {
-	f.interrupt()
+func (a *afterLines) Write(data []byte) (int, error) {
+	if a.count--; a.count == 0 {
+		a.interrupt()
+	}
 	return len(data), nil
 }
 
@@ -495,25 +515,52 @@ func TestWait_thatIsInterruptedSaysThatTheHostContinues(t *testing.T) {
 		return api.ApplyResult{Applied: []api.Applied{{Kind: "PersistentVolumeClaim", Key: "default/data", Action: api.Created}}}, nil
 	}
 	h.onDelete = func(store.Kind, string) (api.Deleted, error) {
-		claim := pendingClaim("data")
-		claim.DeletionTimestamp = new(metav1.Now())
-		h.put(t, claim)
+		for _, name := range []string{"data", "more"} {
+			claim := pendingClaim(name)
+			claim.DeletionTimestamp = new(metav1.Now())
+			h.put(t, claim)
+		}
 		return api.Deleted{}, nil
 	}
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for want, arguments := range map[string][]string{
-		`interrupted; the host continues. Not ready: PersistentVolumeClaim "default/data"`:          {"apply", "--wait", "-f", file},
-		`persistentvolumeclaim "default/data" is still there (interrupted); its deletion continues`: {"delete", "pvc", "data"},
+	h.put(t, &snapshotv1.VolumeSnapshot{ObjectMeta: meta("backup")})
+	const notReady = `interrupted; the host continues. Not ready: PersistentVolumeClaim "default/data" (the host has not reported it yet)` +
+		`: see 'holdfast describe'; to remove what was created: 'holdfast delete persistentvolumeclaim/data'`
+	for _, c := range []struct{ line, want string }{
+		{"apply --wait -f " + file, notReady},
+		{"create pvc data --size 1Gi --wait", notReady},
+		{"restore data --from backup --size 1Gi --wait", notReady},
+		{"delete pvc data", `persistentvolumeclaim "default/data" is still there (interrupted); its deletion continues: see 'holdfast describe persistentvolumeclaim/data'`},
+		{"delete pvc data more", `; not waited for: the deletion of persistentvolumeclaim "default/more"`},
+		{"hold web --volume data:/srv", `interrupted; the host takes away what it mounted for a new hold "web": 'holdfast get pod web' shows one that stays, and 'holdfast release web' ends it`},
+		{"release web", `interrupted; the host continues to release "web": 'holdfast get pod web' shows it until that is done`},
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
+		h.onHold = interrupt
+		out := afterLines{count: strings.Count(c.line, "data more") + 1, interrupt: interrupt}
 		var stderr bytes.Buffer
-		code := Run(ctx, "", append(arguments, "--root="+h.root), firstLine{interrupt}, &stderr)
-		if code != 1 || !strings.Contains(stderr.String(), want) {
-			t.Errorf("exit code %d, %s\nwant %s", code, &stderr, want)
+		code := Run(ctx, "", append(strings.Fields(c.line), "--root="+h.root), &out, &stderr)
+		if code != 1 || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%s: exit code %d, %s\nwant %s", c.line, code, &stderr, c.want)
 		}
+	}
+}
+
+func TestWait_thatIsInterruptedNamesNothingToRemoveThatWasThere(t *testing.T) {
+	applied := []api.Applied{
+		{Kind: "PersistentVolumeClaim", Key: "default/data", Action: api.Configured},
+		{Kind: "PersistentVolumeClaim", Key: "shop/data", Action: api.Created},
+		{Kind: "Pod", Key: "shop/web", Action: api.Created}, {Kind: "Pod", Key: "default/web", Action: api.Created},
+	}
+	want := "; to remove what was created: 'holdfast delete pod/web persistentvolumeclaim/data -n shop' and 'holdfast delete pod/web'"
+	if got := howToRemove(applied); got != want {
+		t.Errorf("%q", got)
+	}
+	if got := howToRemove(applied[:1]); got != "" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -223,6 +223,11 @@ func (c runConfig) execute(ctx context.Context, client *host.Attached, files []m
 		Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Signals: signals, Starting: progress.keep,
 		Warn: func(text string) { progress.say("Warning: " + printable(text)) },
 	})
+	if ctx.Err() != nil {
+		if text := c.whatStays(ctx, client.Client, objects); text != "" {
+			progress.say(text)
+		}
+	}
 	if err == nil && code != 0 {
 		return ExitError{Code: code}
 	}

@@ -334,6 +334,7 @@ func (m *machine) start(file string) *exec.Cmd {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	command.Stderr = &bytes.Buffer{}
 	if err := command.Start(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -353,6 +354,10 @@ func TestRun_signalsReachTheWorkloadAndEverythingIsReleased(t *testing.T) {
 	_ = command.Wait()
 	if code := command.ProcessState.ExitCode(); code != 5 {
 		t.Errorf("exit code %d", code)
+	}
+	want := fmt.Sprintf("interrupted; PersistentVolumeClaim \"default/data\" stays with its data; to delete: 'holdfast run -f %s --root %s --delete'\n", file, m.root)
+	if stderr := fmt.Sprint(command.Stderr); !strings.Contains(stderr, want) {
+		t.Errorf("%s\nwant %s", stderr, want)
 	}
 	m.isIdle()
 	m.succeeds("--delete", "-f", file)
