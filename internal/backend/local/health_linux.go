@@ -125,16 +125,16 @@ func (p *Pool) leftovers() leftovers {
 		_, snapshot, snapshotErr := p.index.snapshot(id)
 		return !volume && !snapshot && volumeErr == nil && snapshotErr == nil
 	}
-	volumes, snapshots := p.heldBy(volumesDir, unfinished), p.heldBy(snapshotsDir, unfinished)
+	volumes, snapshots := p.heldBy(volumesDir, unfinished, false), p.heldBy(snapshotsDir, unfinished, false)
 	return leftovers{
-		trash:   p.heldBy(trashDir, func(string) bool { return true }),
+		trash:   p.heldBy(trashDir, func(string) bool { return true }, true),
 		partial: occupied{volumes.entries + snapshots.entries, volumes.bytes + snapshots.bytes},
 	}
 }
 
-// heldBy counts the entries of a directory. Entries under lock are being worked on and
-// do not count.
-func (p *Pool) heldBy(dir string, counts func(id string) bool) (found occupied) {
+// heldBy counts the entries of a directory that have a data file, or with bare all of them.
+// Entries under lock are being worked on and do not count.
+func (p *Pool) heldBy(dir string, counts func(id string) bool, bare bool) (found occupied) {
 	for _, name := range p.namesIn(dir) {
 		entry := path.Join(dir, name)
 		if !counts(name) {
@@ -142,13 +142,19 @@ func (p *Pool) heldBy(dir string, counts func(id string) bool) (found occupied) 
 		}
 		lock, err := p.tryLock(entry, unix.LOCK_SH)
 		if err != nil {
+			if bare && !errors.Is(err, backend.ErrBusy) && !errors.Is(err, backend.ErrNotFound) {
+				found.entries++ // such as a file, or what cannot be read
+			}
 			continue
 		}
 		data, err := p.openData(entry, os.O_RDONLY)
 		if err == nil {
 			size, _ := allocated(data)
-			found.entries, found.bytes = found.entries+1, found.bytes+size
+			found.bytes += size
 			_ = data.Close()
+		}
+		if err == nil || bare {
+			found.entries++
 		}
 		lock.release()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -93,6 +94,33 @@ func TestTrash_thatCannotBeRemovedIsReportedAndRetried(t *testing.T) {
 	immutable(before)
 	must(t, pool.tidy(t.Context()))
 	wantEntries(t, dir, map[string]int{volumesDir: 0, trashDir: 0})
+	if problems, err := pool.StorageHealth(t.Context()); err != nil || len(problems) != 0 {
+		t.Errorf("health %+v, %v; want nothing", problems, err)
+	}
+}
+
+// An entry of the trash that cannot be removed is reported also if its data file is gone.
+func TestTrash_withoutADataFileIsReported(t *testing.T) {
+	dir := disk(t, "ext4", 400*mebibyte)
+	pool := open(t, Options{Pool: dir})
+	entry := filepath.Join(dir, trashDir, idOf(volumePrefix, "one"))
+	must(t, os.Mkdir(entry, 0o700))
+	must(t, os.WriteFile(filepath.Join(entry, "kept"), nil, 0o600))
+	file, err := os.Open(entry)
+	must(t, err)
+	before, err := unix.IoctlGetInt(int(file.Fd()), unix.FS_IOC_GETFLAGS)
+	must(t, err)
+	must(t, unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, before|0x10)) // FS_IMMUTABLE_FL
+	t.Cleanup(func() { must(t, file.Close()) })
+	if err := pool.tidy(t.Context()); err == nil {
+		t.Fatal("the entry was removed")
+	}
+	problems, err := pool.StorageHealth(t.Context())
+	if err != nil || len(problems) != 1 || problems[0].Reason != "DeletedNotRemoved" || !strings.Contains(problems[0].Message, "1 deleted entries") {
+		t.Errorf("health %+v, %v; want DeletedNotRemoved", problems, err)
+	}
+	must(t, unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, before))
+	must(t, pool.tidy(t.Context()))
 	if problems, err := pool.StorageHealth(t.Context()); err != nil || len(problems) != 0 {
 		t.Errorf("health %+v, %v; want nothing", problems, err)
 	}
