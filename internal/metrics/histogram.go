@@ -16,8 +16,8 @@ const (
 	nativeMinReset = time.Hour
 )
 
-// NewHistogram returns a histogram with the classic buckets of the options, for servers
-// that scrape text, and native ones, for those that ask for them.
+// NewHistogram returns a histogram with the classic buckets of the options, or else the
+// default ones, for servers that scrape text, and native ones, for those that ask for them.
 func NewHistogram(options prometheus.HistogramOpts) prometheus.Histogram {
 	return prometheus.NewHistogram(withNative(options))
 }
@@ -28,6 +28,9 @@ func NewHistogramVec(options prometheus.HistogramOpts, labels ...string) *promet
 }
 
 func withNative(options prometheus.HistogramOpts) prometheus.HistogramOpts {
+	if len(options.Buckets) == 0 {
+		options.Buckets = prometheus.DefBuckets // which a histogram with native buckets would lack
+	}
 	options.NativeHistogramBucketFactor = nativeFactor
 	options.NativeHistogramMaxBucketNumber = nativeBuckets
 	options.NativeHistogramMinResetDuration = nativeMinReset
