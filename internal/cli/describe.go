@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/status"
 )
 
@@ -236,8 +237,8 @@ func (d description) usage(ctx context.Context) [][]string {
 	}
 	var facts [][]string
 	if stats.Bytes != nil {
-		facts = append(facts, []string{"Used:", fmt.Sprintf("%s of %s", bytesText(stats.Bytes.Used),
-			bytesText(stats.Bytes.Total))})
+		facts = append(facts, []string{"Used:", fmt.Sprintf("%s of %s", progress.Size(stats.Bytes.Used),
+			progress.Size(stats.Bytes.Total))})
 	}
 	if stats.Inodes != nil {
 		facts = append(facts, []string{"Inodes Used:", fmt.Sprintf("%d of %d", stats.Inodes.Used, stats.Inodes.Total)})
@@ -246,16 +247,6 @@ func (d description) usage(ctx context.Context) [][]string {
 		facts = append(facts, []string{"Abnormal:", printable(stats.Abnormal)})
 	}
 	return facts
-}
-
-// bytesText has the unit that leaves three digits or so.
-func bytesText(bytes int64) string {
-	value, units := float64(bytes), []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	unit := 0
-	for ; value >= 1024 && unit < len(units)-1; unit++ {
-		value /= 1024
-	}
-	return strconv.FormatFloat(value, 'g', 4, 64) + " " + units[unit]
 }
 
 // work lists the host's running and failed work on the object.

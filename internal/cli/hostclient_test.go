@@ -338,7 +338,7 @@ func TestDescribe_showsWhatHappenedAndHowLongItTook(t *testing.T) {
 	expect(t, "the description", stdout, strings.NewReplacer(
 		"FIRST", started.Format("2006-01-02 15:04:05.000"), "SECOND", started.Add(time.Second).Format("2006-01-02 15:04:05.000"),
 	).Replace(`               0
-Used:                    3 MiB of 1 GiB
+Used:                    3.0 MiB of 1.0 GiB
 Work:
   claims   failed 2 times, no space
 Timeline:
