@@ -106,7 +106,7 @@ func (c *Cluster) applyKinds(ctx context.Context) error {
 
 // Kubectl runs kubectl as the administrator and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.record.Options.Binaries, "kubectl"), args...)
+	cmd := exec.CommandContext(ctx, c.KubectlPath(), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
 	var failure strings.Builder
 	cmd.Stderr = &failure
@@ -116,6 +116,9 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	}
 	return string(output), nil
 }
+
+// KubectlPath is the path of the cluster's kubectl.
+func (c *Cluster) KubectlPath() string { return filepath.Join(c.record.Options.Binaries, "kubectl") }
 
 // ImportImage imports the images of an archive (OCI or Docker) on every node.
 func (c *Cluster) ImportImage(ctx context.Context, archive string) error {
