@@ -24,43 +24,48 @@ commands, attributes of inline volumes, passwords in URLs, and the values of nam
 such as password or token.
 
 The command lists what the archive will have before it writes it, and asks on a
-terminal. Elsewhere it writes with --yes only. It works without a running host: what that would answer is missing then,
-and the list says so.`
+terminal. Elsewhere it writes with --yes only. It works without a running host: what that
+would answer is missing then, and the list says so.
+
+With --kubeconfig or --context it is about a cluster: the storage objects, events,
+Leases and intents, and the pods of Holdfast with their logs. A kind that you may not
+read is missing, and the list says so.`
 
 // bugreportConfig are the flags of bugreport.
 type bugreportConfig struct {
-	hostClient
+	target
 	file string
 	yes  bool
 }
 
-func newBugreportCommand(version string) *cobra.Command {
-	c := bugreportConfig{}
+// newBugreportCommand is the command of holdfast, or that of the kubectl plugin.
+func newBugreportCommand(version string, plugin bool) *cobra.Command {
+	c := bugreportConfig{target: target{plugin: plugin}}
 	command := &cobra.Command{
 		Use:     "bugreport",
 		Short:   "Write an archive for a bug report, redacted",
 		Long:    bugreportHelp,
-		Example: "  sudo holdfast bugreport\n  sudo holdfast bugreport --yes -o /tmp/report.tar.gz",
+		Example: "  sudo holdfast bugreport\n  sudo holdfast bugreport --yes -o /tmp/report.tar.gz\n  holdfast bugreport --kubeconfig ~/.kube/config -n kube-system",
 		Args:    arguments(cobra.NoArgs),
 		RunE:    func(command *cobra.Command, _ []string) error { return c.run(command, version) },
 	}
 	flags := command.Flags()
 	c.bind(flags)
 	flags.StringVarP(&c.file, "output", "o", "", "`FILE` of the archive (default: holdfast-report-TIME.tar.gz in this directory)")
+	flags.StringVarP(&c.host.namespace, "namespace", "n", "", "`NAMESPACE` of Holdfast's pods in the cluster (default: all namespaces)")
 	flags.BoolVar(&c.yes, "yes", false, "write it without asking")
 	return command
 }
 
 func (c *bugreportConfig) run(cobraCommand *cobra.Command, version string) error {
-	root, err := c.directory()
+	sources, done, err := c.sources(cobraCommand)
 	if err != nil {
 		return err
 	}
-	client := c.dial()
-	defer client.Close()
+	defer done()
 	binary := fmt.Sprintf("holdfast %s\n%s %s/%s\n", versionOrBuild(version), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	sources := append(bugreport.Static("version.txt", "version of this program", []byte(binary)), bugreport.Host(client)...)
-	entries := bugreport.Collect(cobraCommand.Context(), append(sources, bugreport.Machine(root, command.NewSystem())...))
+	entries := bugreport.Collect(cobraCommand.Context(),
+		append(bugreport.Static("version.txt", "version of this program", []byte(binary)), sources...))
 	if err := bugreport.List(cobraCommand.OutOrStdout(), entries); err != nil {
 		return err
 	}
@@ -78,6 +83,30 @@ func (c *bugreportConfig) run(cobraCommand *cobra.Command, version string) error
 	}
 	_, err = fmt.Fprintf(cobraCommand.OutOrStdout(), "%s is written; read it before you send it\n", c.file)
 	return err
+}
+
+// sources are those of a host with its machine, or of a cluster.
+func (c *bugreportConfig) sources(cobraCommand *cobra.Command) (sources []bugreport.Source, done func(), err error) {
+	if c.isCluster() {
+		config, _, err := c.load(cobraCommand)
+		if err != nil {
+			return nil, nil, err
+		}
+		reader, done, err := clusterReader(config, "holdfast-bugreport")
+		if err != nil {
+			return nil, nil, err
+		}
+		return bugreport.Cluster(cobraCommand.Context(), reader, c.host.namespace), done, nil
+	}
+	if c.host.namespace != "" {
+		return nil, nil, usageErrorf("--namespace is of a cluster: name it with --kubeconfig or --context")
+	}
+	root, err := c.host.directory()
+	if err != nil {
+		return nil, nil, err
+	}
+	client := c.host.dial()
+	return append(bugreport.Host(client), bugreport.Machine(root, command.NewSystem())...), client.Close, nil
 }
 
 // confirmed asks on a terminal; elsewhere the answer is no.

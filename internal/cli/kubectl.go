@@ -34,7 +34,7 @@ func newKubectlPlugin(stamped string) *cobra.Command {
 	root.SetFlagErrorFunc(unknownFlag)
 	root.RunE = func(command *cobra.Command, _ []string) error { return command.Help() }
 	root.AddCommand(newWhyCommand(true), newStatusCommand(true), newClusterSnapshotCommand(), newNoTopCommand(),
-		newVersionCommand(versionOrBuild(stamped)))
+		newBugreportCommand(stamped, true), newVersionCommand(versionOrBuild(stamped)))
 	return root
 }
 

@@ -62,7 +62,7 @@ func NewRoot(stamped string) *cobra.Command {
 		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVersionCommand(version))
 	root.AddCommand(newExecCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
 		newCreateCommand(), newRestoreCommand(), newResizeCommand(),
-		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand(), newBugreportCommand(version),
+		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand(), newBugreportCommand(version, false),
 		newStatusCommand(false),
 		newTopCommand())
 	return root

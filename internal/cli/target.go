@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/why"
 )
 
 // target is what a command reads: a host, or a cluster.
@@ -39,4 +42,19 @@ func (t *target) load(command *cobra.Command) (*rest.Config, string, error) {
 		namespace = t.host.namespace
 	}
 	return config, namespace, err
+}
+
+// clusterReader reads the cluster that a configuration leads to, until done is called.
+func clusterReader(config *rest.Config, agent string) (reader why.REST, done func(), err error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = agent
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return why.REST{}, nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return why.REST{}, nil, fmt.Errorf("the address of the API server: %w", err)
+	}
+	return why.REST{Base: base.String(), Client: client}, client.CloseIdleConnections, nil
 }

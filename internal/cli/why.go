@@ -131,16 +131,7 @@ func (f *whyFlags) reader(ctx context.Context, config *rest.Config) (reader why.
 		}
 		return hostreader.New(client), client.Close, nil
 	}
-	config.UserAgent = "holdfast-why"
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect to the API server: %w", err)
-	}
-	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig %s: %w", f.cluster, err)
-	}
-	return why.REST{Base: base.String(), Client: client}, client.CloseIdleConnections, nil
+	return clusterReader(config, "holdfast-why")
 }
 
 // writeReport shows the answer first, each finding below it, and then the objects that

@@ -27,7 +27,7 @@ type REST struct {
 
 // Get implements Reader.
 func (r REST) Get(ctx context.Context, kind Kind, namespace, name string) ([]byte, error) {
-	return r.read(ctx, kind.Path(namespace, name), nil)
+	return r.Read(ctx, kind.Path(namespace, name), nil)
 }
 
 // List implements Reader.
@@ -38,7 +38,7 @@ func (r REST) List(ctx context.Context, kind Kind, namespace, selector string) (
 		query.Set("fieldSelector", selector)
 	}
 	for {
-		data, err := r.read(ctx, kind.Path(namespace, ""), query)
+		data, err := r.Read(ctx, kind.Path(namespace, ""), query)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,9 @@ func (r REST) List(ctx context.Context, kind Kind, namespace, selector string) (
 	}
 }
 
-func (r REST) read(ctx context.Context, path string, query url.Values) ([]byte, error) {
+// Read reads a path of the API, with a query. It returns ErrNotFound and ErrForbidden as
+// List does.
+func (r REST) Read(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	address := strings.TrimSuffix(r.Base, "/") + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()
