@@ -30,13 +30,15 @@ type waiter struct {
 	mu sync.Mutex
 	// pending has the reasons of the objects that are not ready, by kind and key.
 	pending map[api.Applied]string
+	// ready is closed when nothing is pending.
+	ready chan struct{}
 }
 
 var errKindReady = errors.New("everything of this kind is ready")
 
 // await shows the steps until everything is ready.
 func (c *applyConfig) await(command *cobra.Command, client *api.Client, result api.ApplyResult, after uint64) error {
-	w := &waiter{client: client, pending: map[api.Applied]string{}}
+	w := &waiter{client: client, pending: map[api.Applied]string{}, ready: make(chan struct{})}
 	for _, applied := range result.Applied {
 		applied.Action = ""
 		if slices.Contains([]string{"PersistentVolumeClaim", "Pod", "VolumeSnapshot"}, applied.Kind) {
@@ -109,6 +111,7 @@ func (w *waiter) run(ctx context.Context, shows *display, show func(context.Cont
 		kind, _ := kindNamed(name)
 		group.Go(func() error { return w.follow(ctx, kind) })
 	}
+	group.Go(func() error { return w.judge(ctx, judgeEvery, stuckAfter) })
 	var shown sync.WaitGroup
 	shown.Go(func() { _ = show(showing) }) // without the display the result is the same
 	err := group.Wait()
@@ -155,6 +158,9 @@ func (w *waiter) see(ctx context.Context, kind store.Kind, event api.WatchEvent)
 		return nil
 	}
 	delete(w.pending, applied)
+	if len(w.pending) == 0 {
+		close(w.ready)
+	}
 	for other := range w.pending {
 		if other.Kind == kind.Kind {
 			return nil

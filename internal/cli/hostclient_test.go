@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -41,6 +43,10 @@ type testHost struct {
 	onDelete func(kind store.Kind, key string) (api.Deleted, error)
 	// onHold is called by Hold and Release, which then last until their callers leave.
 	onHold func()
+	// works means that the host works on each object.
+	works atomic.Bool
+	// sound means that the driver is registered, and that no work failed.
+	sound atomic.Bool
 }
 
 func (h *testHost) Hold(ctx context.Context, _ api.HoldRequest) (api.HoldAnswer, error) {
@@ -76,10 +82,19 @@ func (h *testHost) Stats(context.Context, string) (api.VolumeStats, error) {
 }
 
 func (h *testHost) State(store.Kind, string) []api.WorkState {
+	if h.sound.Load() {
+		return []api.WorkState{{Controller: "claims", Running: h.works.Load()}}
+	}
 	return []api.WorkState{{Controller: "claims", Attempts: 2, LastError: "no space"}}
 }
 
-func (h *testHost) Drivers() []api.Driver { return []api.Driver{{Name: "d.example"}} }
+func (h *testHost) Drivers() []api.Driver {
+	driver := api.Driver{Name: "d.example"}
+	if h.sound.Load() {
+		driver.Instances = []api.DriverInstance{{State: string(plugins.StateRegistered), Serving: true}}
+	}
+	return []api.Driver{driver}
+}
 
 func startTestHost(t *testing.T) *testHost {
 	t.Helper()
