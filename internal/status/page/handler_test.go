@@ -100,6 +100,29 @@ func (s *site) fill() {
 	s.Journal.Step(statustest.Step("data", "stage", journal.Started, time.Second))
 }
 
+// The steps of a pod are of several volumes: each names its own. On the screen of a claim,
+// they all are of its volume.
+func TestHandler_stepsOfAPodNameTheirVolumes(t *testing.T) {
+	s := open(t, Options{})
+	s.fill()
+	step := statustest.Step("data", "publish", journal.Done, time.Second)
+	step.Volume = "claim default/data"
+	step.About = append(step.About, journal.Ref{Kind: "Pod", Key: "default/web"})
+	s.Journal.Step(step)
+	const named = `publish<span class="detail"> claim default/data</span>`
+	for path, want := range map[string]bool{"pod/default/web": true, "pvc/default/data": false} {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			_, body := s.ask(http.MethodGet, Prefix+path)
+			if strings.Contains(body, named) == want && strings.Contains(body, ">publish<") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the step is named: %t, want %t\n%s", path, !want, want, body)
+			}
+		}
+	}
+}
+
 func TestHandler_servesEveryView(t *testing.T) {
 	s := open(t, Options{})
 	s.fill()

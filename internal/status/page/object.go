@@ -29,7 +29,7 @@ func objectScreen(ctx context.Context, view status.View, ref status.Ref) screen 
 	}
 	s.parts = []part{
 		{id: "head", node: headNode(kindWord(ref.Kind), nameOf(ref), level, text)}, problems(view.Problems()),
-		{id: "why", node: whyNode(page)}, {id: "waterfall", node: waterfallNode(page)},
+		{id: "why", node: whyNode(page)}, {id: "waterfall", node: waterfallNode(page, ref.Kind == status.Pod)},
 		{id: "facts", node: factsNode(page.Facts)}, {id: "events", node: eventsNode(page.Events, now)},
 	}
 	return s
@@ -125,8 +125,8 @@ func eventsNode(events []status.Event, now time.Time) g.Node {
 }
 
 // waterfallNode is a table of steps, each with a bar. The bars are pictures of what the
-// table says in words.
-func waterfallNode(page status.ObjectPage) g.Node {
+// table says in words. The steps of a pod are of several volumes, which they then name.
+func waterfallNode(page status.ObjectPage, named bool) g.Node {
 	w := page.Steps
 	source := g.Text("")
 	if page.FromEvents {
@@ -142,7 +142,7 @@ func waterfallNode(page status.ObjectPage) g.Node {
 			THead(heads("Step", "Took", "Course", "Result", "Started")),
 			TBody(g.Map(w.Bars, func(bar status.Bar) g.Node {
 				return Tr(Class(string(barLevel(bar))),
-					Th(Scope("row"), g.Text(bar.Step)), Td(Class("number"), g.Text(tookText(bar))),
+					Th(Scope("row"), g.Text(bar.Step), g.If(named && bar.Volume != "", Span(Class("detail"), g.Text(" "+bar.Volume)))), Td(Class("number"), g.Text(tookText(bar))),
 					Td(Class("course"), barNode(bar, w.Breaks)), Td(Class("message"), resultNode(bar)),
 					Td(Class("number"), Time(DateTime(bar.Begin.UTC().Format(time.RFC3339Nano)), g.Text(bar.Begin.Local().Format("15:04:05.000")))),
 				)
