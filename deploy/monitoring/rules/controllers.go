@@ -48,9 +48,10 @@ func queues(clock Clock) []alert {
 		},
 		{
 			// A process that never led has no leader_election_master_status. Leases are
-			// renewed every few seconds, however fast a test's clock is.
+			// renewed every few seconds, however fast a test's clock is. The minimum is of one
+			// cluster: its processes alone contend for the lease.
 			name: "HoldfastNoLeader", severity: critical, after: time.Minute,
-			expr:    "min by (job, name) (holdfast_lease_renew_age_seconds) > 60",
+			expr:    "min by (cluster, namespace, job, name) (holdfast_lease_renew_age_seconds) > 60",
 			summary: "No process has renewed the lease {{ $labels.name }} for {{ $value | humanizeDuration }}.",
 			impact:  "The controllers of this lease do nothing: no volume is created, attached, expanded or deleted.",
 		},

@@ -58,6 +58,7 @@ func units() []unit {
 		{"HoldfastNodeLost", one(`holdfast_lost_nodes{driver_name="d"}`, "1x20 0x10"), "4m", "6m", "25m"},
 		{"HoldfastQueueStuck", one(`holdfast_workqueue_oldest_seconds{name="q"}`, "0+60x40 0x10"), "19m", "22m", "45m"},
 		{"HoldfastNoLeader", map[string]string{`holdfast_lease_renew_age_seconds{name="l",instance="a"}`: "2 2 62+60x10 3x10", `holdfast_lease_renew_age_seconds{name="l",instance="b"}`: "2 2 65+60x20"}, "2m", "4m", "16m"},
+		{"HoldfastNoLeader", map[string]string{`holdfast_lease_renew_age_seconds{name="l",cluster="a"}`: "2 2 62+60x10 3x10", `holdfast_lease_renew_age_seconds{name="l",cluster="b"}`: "2x30"}, "2m", "4m", "16m"},
 		{"HoldfastEC2Throttled", one(`aws_ebs_csi_api_request_throttles_total{operation_name="CreateVolume"}`, "0+60x30 1800x30"), "9m", "12m", "40m"},
 		{"HoldfastEC2Fails", one(`aws_ebs_csi_api_request_errors_total{request="CreateVolume",code="c"}`, "0+60x40 2400x30"), "14m", "17m", "50m"},
 		{"HoldfastDetachBusy", one(`aws_ebs_csi_ec2_detach_pending_seconds_total{volume_id="v",instance_id="i",attachment_state="busy"}`, "0+60x30 stale"), "9m", "11m", "45m"},
