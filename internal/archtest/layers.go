@@ -16,7 +16,7 @@ func Layers() [][]string {
 	return [][]string{
 		{
 			"internal/concurrency", "internal/durable", "internal/failpoint", "internal/logformat", "internal/metrics",
-			"internal/progress", "internal/sample", "internal/spelling", "internal/tracing",
+			"internal/progress", "internal/sample", "internal/spelling", "internal/tartree", "internal/tracing",
 		},
 		{"internal/backend"}, // the seam
 		{"internal/linux"},
