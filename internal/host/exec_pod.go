@@ -17,11 +17,23 @@ func (h *Host) Exec(ctx context.Context, request api.ExecRequest, streams api.Ex
 		Stdin: streams.Stdin, Stdout: streams.Stdout, Stderr: streams.Stderr, Terminal: request.Terminal,
 		Signals: streams.Signals, Sizes: streams.Sizes,
 	})
+	return code, ofPod(err)
+}
+
+// Copy copies between a container of a pod and the streams.
+func (h *Host) Copy(ctx context.Context, request api.CopyRequest, streams api.ExecStreams) error {
+	return ofPod(h.pods.Copy(ctx, store.Key(request.Namespace, request.Pod), request.Container, workload.Copy{
+		Path: request.Path, Upload: request.Upload, Name: request.Name, NoPreserve: request.NoPreserve,
+	}, workload.Session{Stdin: streams.Stdin, Stdout: streams.Stdout, Stderr: streams.Stderr}))
+}
+
+// ofPod classifies an error about a container.
+func ofPod(err error) error {
 	switch {
 	case errors.Is(err, pods.ErrNoPod):
-		return 0, fmt.Errorf("%w: %w", api.ErrNotFound, err)
+		return fmt.Errorf("%w: %w", api.ErrNotFound, err)
 	case errors.Is(err, workload.ErrNotRunning), errors.Is(err, pods.ErrNoContainer):
-		return 0, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	return code, err
+	return err
 }

@@ -41,6 +41,7 @@ func (s *Server) routes() {
 		})
 	}
 	own("POST "+ownPrefix+"apply", s.apply)
+	own("POST "+ownPrefix+"copy", s.copy)
 	own("POST "+ownPrefix+"exec", s.exec)
 	own("GET "+ownPrefix+"goroutines", s.goroutines)
 	own("GET "+ownPrefix+"journal", s.journal)

@@ -31,6 +31,23 @@ type ExecRequest struct {
 	Size     Size `json:"size,omitzero"`
 }
 
+// CopyRequest names what is copied between a container that runs and a tar stream.
+type CopyRequest struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	// Container may be empty if the pod has one.
+	Container string `json:"container,omitempty"`
+	// Path is in the container; a relative one begins at its working directory.
+	Path string `json:"path"`
+	// Upload: the client sends the stream, which is unpacked at Path, or below it if it is
+	// a directory. Otherwise the client gets the stream of what is at Path.
+	Upload bool `json:"upload,omitempty"`
+	// Name is the first part of all names in the stream; "." if they have none in common.
+	Name string `json:"name"`
+	// NoPreserve: what is unpacked gets the default permissions and times.
+	NoPreserve bool `json:"noPreserve,omitempty"`
+}
+
 // Size is a terminal's.
 type Size = workload.Size
 

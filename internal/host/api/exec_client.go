@@ -19,11 +19,28 @@ func noDeadline() time.Time { return time.Time{} }
 // that the command did not run, or that its end is not known. When the context ends, the
 // host ends the command.
 func (c *Client) Exec(ctx context.Context, what ExecRequest, streams ExecStreams) (int, error) {
+	if !what.Stdin {
+		streams.Stdin = nil
+	}
+	return c.framed(ctx, "exec", what, streams)
+}
+
+// Copy copies between a container that runs and the streams: Stdin is the tar stream of an
+// upload, Stdout gets the other one, and Stderr a line for each thing that is left out. A
+// Stdin that ends before the stream's end mark is an error, and the host removes what is
+// unfinished, as it does when the context ends.
+func (c *Client) Copy(ctx context.Context, what CopyRequest, streams ExecStreams) error {
+	_, err := c.framed(ctx, "copy", what, streams)
+	return err
+}
+
+// framed calls what is served in frames.
+func (c *Client) framed(ctx context.Context, name string, what any, streams ExecStreams) (int, error) {
 	data, err := json.Marshal(what)
 	if err != nil {
 		return 0, err
 	}
-	conn, reader, err := c.upgrade(ctx, ownPrefix+"exec", data)
+	conn, reader, err := c.upgrade(ctx, ownPrefix+name, data)
 	if err != nil {
 		return 0, err
 	}
@@ -32,7 +49,7 @@ func (c *Client) Exec(ctx context.Context, what ExecRequest, streams ExecStreams
 	out := &frameWriter{conn: conn}
 	ended, taken := make(chan struct{}), make(chan struct{}, 1)
 	defer close(ended)
-	if streams.Stdin != nil && what.Stdin {
+	if streams.Stdin != nil {
 		go out.input(streams.Stdin, taken, ended)
 	}
 	go out.forward(streams, ended)

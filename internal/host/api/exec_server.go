@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -15,20 +17,70 @@ import (
 // is wrong before the command runs is its result.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	var request ExecRequest
+	if err := s.decodeUpgrade(w, r, &request, "an ExecRequest"); err != nil {
+		return err
+	}
+	if len(request.Command) == 0 {
+		return badRequest("command: is missing")
+	}
+	return s.upgraded(w, r, session{
+		namespace: request.Namespace, pod: request.Pod, stdin: request.Stdin, terminal: request.Terminal, size: request.Size,
+		log: []any{"a command runs in a container", "container", request.Container, "terminal", request.Terminal},
+		run: func(ctx context.Context, streams ExecStreams) (int, error) {
+			return s.options.Host.Exec(ctx, request, streams)
+		},
+	})
+}
+
+// copy copies between a container and the client, in the frames of exec: the tar stream is
+// the input or the output.
+func (s *Server) copy(w http.ResponseWriter, r *http.Request) error {
+	var request CopyRequest
+	if err := s.decodeUpgrade(w, r, &request, "a CopyRequest"); err != nil {
+		return err
+	}
+	switch {
+	case request.Path == "" || strings.ContainsRune(request.Path, 0):
+		return badRequest("path: %q is not the path of a file", request.Path)
+	case request.Name == "" || request.Name == ".." || strings.ContainsAny(request.Name, "/\x00"):
+		return badRequest("name: %q is not the name of a file", request.Name)
+	}
+	return s.upgraded(w, r, session{
+		namespace: request.Namespace, pod: request.Pod, stdin: request.Upload,
+		log: []any{"files of a container are copied", "container", request.Container, "upload", request.Upload},
+		run: func(ctx context.Context, streams ExecStreams) (int, error) {
+			return 0, s.options.Host.Copy(ctx, request, streams)
+		},
+	})
+}
+
+// decodeUpgrade reads the request of a call whose connection becomes one of frames.
+func (s *Server) decodeUpgrade(w http.ResponseWriter, r *http.Request, into any, what string) error {
 	data, err := body(w, r)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, &request); err != nil {
-		return badRequest("the body is not an ExecRequest: %v", err)
+	if err := json.Unmarshal(data, into); err != nil {
+		return badRequest("the body is not %s: %v", what, err)
 	}
-	switch {
-	case r.Header.Get("Upgrade") != execProtocol:
+	if r.Header.Get("Upgrade") != execProtocol {
 		return badRequest("the header Upgrade is not %s", execProtocol)
-	case len(request.Command) == 0:
-		return badRequest("command: is missing")
 	}
-	if err := errors.Join(checkSegment("namespace", request.Namespace), checkSegment("pod", request.Pod)); err != nil {
+	return nil
+}
+
+// session is what runs at the other end of the frames.
+type session struct {
+	namespace, pod  string
+	stdin, terminal bool
+	size            Size
+	log             []any // the message, and attributes
+	run             func(context.Context, ExecStreams) (int, error)
+}
+
+// upgraded turns the connection into one of frames, and runs the session.
+func (s *Server) upgraded(w http.ResponseWriter, r *http.Request, what session) error {
+	if err := errors.Join(checkSegment("namespace", what.namespace), checkSegment("pod", what.pod)); err != nil {
 		return badRequest("%v", err)
 	}
 	ctx, cancel := s.long(r)
@@ -46,28 +98,28 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return nil // the client has left
 	}
 	from, err := peerFrom(r.Context())
-	s.options.Logger.Info("a command runs in a container", "uid", from.uid, "pid", from.pid, "pod", request.Namespace+"/"+request.Pod,
-		"container", request.Container, "terminal", request.Terminal)
+	s.options.Logger.Info(fmt.Sprint(what.log[0]), append([]any{"uid", from.uid, "pid", from.pid, "pod", what.namespace + "/" + what.pod},
+		what.log[1:]...)...)
 	if err == nil {
-		s.serveExec(ctx, request, buffer.Reader, &frameWriter{conn: conn}) //nolint:contextcheck // it is the request's
+		what.serve(ctx, buffer.Reader, &frameWriter{conn: conn}) //nolint:contextcheck // it is the request's
 	}
 	return nil
 }
 
-// serveExec runs the command until it ends, or the client is gone.
-func (s *Server) serveExec(ctx context.Context, request ExecRequest, in *bufio.Reader, out *frameWriter) {
+// serve runs the session until it ends, or the client is gone.
+func (what session) serve(ctx context.Context, in *bufio.Reader, out *frameWriter) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// A client that does not read must not keep the command's output for ever.
+	// A client that does not read must not keep the output for ever.
 	defer context.AfterFunc(ctx, func() { _ = out.conn.SetWriteDeadline(timeout(handshakeLimit)) })()
 	input, typed := io.Pipe()
 	defer func() { _ = input.Close() }()
 	channels := execChannels{input: make(chan []byte, 1), signals: make(chan syscall.Signal, 16), sizes: make(chan Size, 16)}
-	if request.Terminal && request.Size != (Size{}) {
-		channels.sizes <- request.Size
+	if what.terminal && what.size != (Size{}) {
+		channels.sizes <- what.size
 	}
 	streams := ExecStreams{Stdout: out.on(channelStdout), Stderr: out.on(channelStderr), Signals: channels.signals, Sizes: channels.sizes}
-	if request.Stdin {
+	if what.stdin {
 		streams.Stdin = input
 	}
 	go channels.feed(ctx, typed, out)
@@ -75,7 +127,7 @@ func (s *Server) serveExec(ctx context.Context, request ExecRequest, in *bufio.R
 		defer cancel() // the client is gone, or sends what is not of the protocol
 		channels.demultiplex(in)
 	}()
-	code, err := s.options.Host.Exec(ctx, request, streams)
+	code, err := what.run(ctx, streams)
 	result := execResult{Code: code}
 	if err != nil {
 		status := statusOf(err)

@@ -143,6 +143,11 @@ type fakeHost struct {
 	released chan string
 	logs     func(context.Context, LogRequest, io.Writer) error
 	exec     func(context.Context, ExecRequest, ExecStreams) (int, error)
+	copy     func(context.Context, CopyRequest, ExecStreams) error
+}
+
+func (h *fakeHost) Copy(ctx context.Context, request CopyRequest, streams ExecStreams) error {
+	return h.copy(ctx, request, streams)
 }
 
 func (h *fakeHost) Exec(ctx context.Context, request ExecRequest, streams ExecStreams) (int, error) {

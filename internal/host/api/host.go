@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,9 @@ type Host interface {
 	// Exec runs a command in a container that runs, and returns its exit code. When the
 	// context ends, it ends the command.
 	Exec(ctx context.Context, request ExecRequest, streams ExecStreams) (int, error)
+	// Copy packs what is at a path of a container that runs into a tar stream for Stdout,
+	// or unpacks the one of Stdin. When the context ends, it removes what is unfinished.
+	Copy(ctx context.Context, request CopyRequest, streams ExecStreams) error
 	Stats(ctx context.Context, claimKey string) (VolumeStats, error)
 	// Mounts says of each mounted volume of a pod whether it answers.
 	Mounts(ctx context.Context, podKey string) ([]Mount, error)
@@ -161,6 +165,11 @@ type Driver struct {
 	// Unit is the file that the host starts the driver from, nil if another program
 	// starts it. A unit whose name is not its driver's is listed by itself.
 	Unit *DriverUnit `json:"unit,omitempty"`
+}
+
+// IsRegistered reports whether an instance gets the calls. It may not answer them.
+func (d Driver) IsRegistered() bool {
+	return slices.ContainsFunc(d.Instances, func(i DriverInstance) bool { return i.Serving })
 }
 
 // DriverUnit is where the host is with a driver that it starts.

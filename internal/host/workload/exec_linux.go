@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +27,7 @@ func (s Shim) Exec(ctx context.Context, container Container, session Session) (i
 		return 0, err
 	}
 	defer func() { _ = shim.Close() }()
-	stdio, err := openStdio(shim.PID(), container, session)
+	stdio, err := openStdio(shim, container, session)
 	if err != nil {
 		return 0, err
 	}
@@ -39,6 +40,13 @@ func (s Shim) Exec(ctx context.Context, container Container, session Session) (i
 		return 0, err
 	}
 	defer func() { _ = target.Close() }()
+	order := inside.Order{Container: container, Enter: &inside.EnterOrder{Terminal: session.Terminal}}
+	return s.serve(ctx, target, stdio, order, session)
+}
+
+// serve starts a child with the order and a descriptor of the container, and serves it until
+// it ends.
+func (s Shim) serve(ctx context.Context, target *os.File, stdio *stdio, order inside.Order, session Session) (int, error) {
 	files, err := newPipes()
 	if err != nil {
 		return 0, err
@@ -56,7 +64,7 @@ func (s Shim) Exec(ctx context.Context, container Container, session Session) (i
 	}
 	files.closeChildEnds()
 	stdio.closeChildEnds()
-	return s.attend(ctx, command, files, stdio, inside.Order{Container: container, Enter: &inside.EnterOrder{Terminal: session.Terminal}}, session)
+	return s.attend(ctx, command, files, stdio, order, session)
 }
 
 // running opens the shim of the container. The error is ErrNotRunning if there is none.
@@ -123,9 +131,10 @@ type stdio struct {
 	own    [3]*os.File
 	master *os.File // of a terminal; own[0] and own[1] are it
 	pumps  sync.WaitGroup
+	ended  atomic.Bool // the command has ended
 }
 
-func openStdio(shim int, container Container, session Session) (*stdio, error) {
+func openStdio(shim *pidfd.Process, container Container, session Session) (*stdio, error) {
 	if session.Terminal {
 		return openTerminal(shim, container)
 	}
@@ -157,9 +166,35 @@ func (s *stdio) pump(session Session) {
 			}
 		}()
 	}
-	s.pumps.Go(func() { _, _ = io.Copy(session.Stdout, s.own[1]) }) // a terminal ends with EIO
+	s.pumps.Go(func() { s.output(session.Stdout, s.own[1]) })
 	if s.master == nil {
-		s.pumps.Go(func() { _, _ = io.Copy(session.Stderr, s.own[2]) })
+		s.pumps.Go(func() { s.output(session.Stderr, s.own[2]) })
+	}
+}
+
+// outputBuffer is the unit of reads from the command's output.
+const outputBuffer = 32 << 10
+
+// drainBytes bounds what is read after the command's end: as much as a pipe can have
+// (pipe(7), pipe-max-size). What comes after it is from what the command left behind.
+const drainBytes = 1 << 20
+
+// output copies an output to its end. After the command's end, only the wait for more is
+// bounded: a reader may take its time with what there is.
+func (s *stdio) output(to io.Writer, from *os.File) {
+	buffer := make([]byte, outputBuffer)
+	for drained := 0; drained < drainBytes; {
+		rest := s.ended.Load()
+		if rest {
+			_ = from.SetReadDeadline(time.Now().Add(drainLimit))
+		}
+		n, err := from.Read(buffer)
+		if rest {
+			drained += n
+		}
+		if _, failed := to.Write(buffer[:n]); failed != nil || err != nil { // a terminal ends with EIO
+			return
+		}
 	}
 }
 
@@ -169,6 +204,7 @@ const drainLimit = time.Second
 
 // finish waits for the rest of the output.
 func (s *stdio) finish() {
+	s.ended.Store(true)
 	for _, file := range s.own[1:] {
 		if file != nil {
 			_ = file.SetReadDeadline(time.Now().Add(drainLimit))

@@ -68,7 +68,7 @@ func FromPod(pod *corev1.Pod, sources Sources) (Pod, error) {
 // Secret or a ConfigMap that does not exist.
 func FromContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Container, error) {
 	wrap := func(err error) (Container, error) { return Container{}, fmt.Errorf("container %q: %w", c.Name, err) }
-	container, values, err := newContainer(pod, c, sources)
+	container, values, err := withoutMounts(pod, c, sources)
 	if err != nil {
 		return wrap(err)
 	}
@@ -88,7 +88,7 @@ func FromContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Conta
 // environment and directory. The environment has the values that the Secrets and
 // ConfigMaps have now, as a start of the container would.
 func ForExec(pod *corev1.Pod, c *corev1.Container, command []string, sources Sources) (Container, error) {
-	container, _, err := newContainer(pod, c, sources)
+	container, _, err := withoutMounts(pod, c, sources)
 	if err != nil {
 		return Container{}, fmt.Errorf("container %q: %w", c.Name, err)
 	}
@@ -96,8 +96,17 @@ func ForExec(pod *corev1.Pod, c *corev1.Container, command []string, sources Sou
 	return container, nil
 }
 
-// newContainer has everything but the command and the mounts, and the variables.
-func newContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Container, map[string]string, error) {
+// ForCopy translates what a copy needs: user, rights and directory.
+func ForCopy(pod *corev1.Pod, c *corev1.Container) (Container, error) {
+	container := newContainer(pod, c)
+	if err := setUser(&container, pod, c); err != nil {
+		return Container{}, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	return container, nil
+}
+
+// newContainer has the name, the directory and the grace period.
+func newContainer(pod *corev1.Pod, c *corev1.Container) Container {
 	container := Container{Name: c.Name, Directory: c.WorkingDir, GracePeriod: defaultGrace}
 	if container.Directory == "" {
 		container.Directory = "/"
@@ -105,6 +114,12 @@ func newContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Contai
 	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
 		container.GracePeriod = time.Duration(*grace) * time.Second
 	}
+	return container
+}
+
+// withoutMounts has everything but the command and the mounts, and the variables.
+func withoutMounts(pod *corev1.Pod, c *corev1.Container, sources Sources) (Container, map[string]string, error) {
+	container := newContainer(pod, c)
 	if err := setUser(&container, pod, c); err != nil {
 		return Container{}, nil, err
 	}

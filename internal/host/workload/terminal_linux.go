@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/linux/pidfd"
 )
 
 // openTerminal makes a terminal among those of the container whose shim this is.
-func openTerminal(shim int, container Container) (*stdio, error) {
+func openTerminal(shim *pidfd.Process, container Container) (*stdio, error) {
 	master, err := openMultiplexer(shim)
 	if err != nil {
 		return nil, fmt.Errorf("make a terminal in the container: %w", err)
@@ -26,13 +28,13 @@ func openTerminal(shim int, container Container) (*stdio, error) {
 // openMultiplexer opens a new terminal's master in the container's /dev/pts. The container
 // may have put anything at that path: nothing is opened that is not a multiplexer
 // (pts(4), the device 5:2), and no link leads out of the container.
-func openMultiplexer(shim int) (*os.File, error) {
-	root, err := unix.Open("/proc/"+strconv.Itoa(shim)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func openMultiplexer(shim *pidfd.Process) (*os.File, error) {
+	root, err := rootOf(shim)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unix.Close(root) }()
-	path, err := unix.Openat2(root, "dev/pts/ptmx", &unix.OpenHow{
+	defer func() { _ = root.Close() }()
+	path, err := unix.Openat2(int(root.Fd()), "dev/pts/ptmx", &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {

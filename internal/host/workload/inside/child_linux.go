@@ -62,6 +62,9 @@ func runChild(spec, status *os.File) (int, error) {
 	if order.Enter != nil {
 		return runEnter(order, spec, status)
 	}
+	if order.Copy != nil {
+		return 0, runCopy(order, spec)
+	}
 	if os.Getpid() != 1 {
 		return notForUsers(), nil
 	}

@@ -90,6 +90,7 @@ const (
 	StatusDescriptor = 4 // closed when the command was executed; of Run, the reason why it could not be
 	LockDescriptor   = 5 // of a shim: its lock, which it has from its birth on
 	EnterDescriptor  = 5 // of a process that enters a container: a pidfd of the container's init
+	RootDescriptor   = 5 // of a copy: the container's root directory
 )
 
 // ShimOrder is a shim's part of an Order.
@@ -104,12 +105,25 @@ type EnterOrder struct {
 	Terminal bool
 }
 
-// Order is the child's input: from Shim.Start with Shim, from Shim.Exec with Enter, and
-// from Run without either.
+// CopyOrder is for a copy between a container that runs and a tar stream: standard output,
+// or, with Upload, standard input.
+type CopyOrder struct {
+	// Path is in the container; a relative one begins at the container's directory.
+	Path   string
+	Upload bool
+	// Name is the first part of all names in the stream; "." if they have none in common.
+	Name string
+	// NoPreserve: new files get the default permissions and the time of the copy.
+	NoPreserve bool
+}
+
+// Order is the child's input: from Shim.Start with Shim, from Shim.Exec with Enter, from
+// Shim.Copy with Copy, and from Run without any.
 type Order struct {
 	Container
 	Shim  *ShimOrder  `json:",omitempty"`
 	Enter *EnterOrder `json:",omitempty"`
+	Copy  *CopyOrder  `json:",omitempty"`
 }
 
 // ReadState returns the zero State if there is none. One that cannot be read
