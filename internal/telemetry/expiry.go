@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 // expiry reports when the certificate in a file expires. It reads the file at each
@@ -25,12 +27,12 @@ func newExpiry(files TLS) *expiry {
 func (e *expiry) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- e.time }
 
 // Collect implements prometheus.Collector.
-func (e *expiry) Collect(metrics chan<- prometheus.Metric) {
+func (e *expiry) Collect(to chan<- prometheus.Metric) {
 	certificate, err := readCertificate(e.file)
 	if err != nil {
 		return
 	}
-	metrics <- prometheus.MustNewConstMetric(e.time, prometheus.GaugeValue, float64(certificate.NotAfter.Unix()), e.file)
+	to <- prometheus.MustNewConstMetric(e.time, prometheus.GaugeValue, float64(certificate.NotAfter.Unix()), metrics.LabelOf(e.file))
 }
 
 // readCertificate returns the first certificate of a PEM file: that of the server.

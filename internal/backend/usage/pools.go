@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
+	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
 const (
@@ -134,7 +135,7 @@ func (p *Pools) samples(pool backend.Pool, at time.Time) []sample {
 
 func (p *Pools) collect(to chan<- prometheus.Metric, pool State) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{pool.Name}, labels...)...)
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{metrics.LabelOf(pool.Name)}, labels...)...)
 	}
 	seen := map[string]bool{}
 	for _, problem := range pool.Conditions {

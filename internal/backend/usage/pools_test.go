@@ -72,3 +72,15 @@ func TestPools_thatDoNotAnswerAreACondition(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The path of a pool may have any bytes: a scrape must not end the driver.
+func TestPools_aPathThatIsNotUTF8(t *testing.T) {
+	turns := make(chan struct{}, 1)
+	turns <- struct{}{}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(NewPools(&reporter{turn: turns, pools: []backend.Pool{{Name: "/a\xff", Size: 1000}}}, "d"))
+	families, err := registry.Gather()
+	if err != nil || len(families) == 0 || !strings.Contains(families[0].String(), "/a\uFFFD") {
+		t.Errorf("got %v, %v", families, err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -28,7 +29,7 @@ func call[Q proto.Message, A any](
 	ctx, end := c.traced(ctx, name, thing)
 	var trailer metadata.MD
 	answer, err := invoke(ctx, request, grpc.Trailer(&trailer))
-	err = ended(ctx, err)
+	err = ended(ctx, known(err))
 	for _, text := range trailer.Get(message.WarningTrailer) {
 		backend.Warn(ctx, message.WithoutSecrets(text, message.SecretsOf(request)))
 	}
@@ -49,6 +50,17 @@ func call[Q proto.Message, A any](
 	end(err, code)
 	c.options.Logger.LogAttrs(ctx, slog.LevelDebug, "driver called", attributes...)
 	return answer, err
+}
+
+// known gives an error whose code gRPC does not define the code Unknown, which means the
+// same (gRPC, "Status codes and their use in gRPC"). The names of codes are values of
+// metrics' labels: a driver must not be able to make any number of them.
+func known(err error) error {
+	answer, ok := status.FromError(err)
+	if !ok || answer.Code() <= codes.Unauthenticated {
+		return err
+	}
+	return status.Errorf(codes.Unknown, "code %d: %s", uint32(answer.Code()), answer.Message())
 }
 
 // CollectWarnings returns a context for calls, and a function that returns the warnings of

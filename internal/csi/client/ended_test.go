@@ -82,3 +82,20 @@ func TestCapabilities_ofAConnectionThatEndedMeanwhileAreNotKept(t *testing.T) {
 		t.Errorf("asked %d times", asked)
 	}
 }
+
+// The codes of a driver are values of labels: there are as many as gRPC has.
+func TestCall_aCodeThatGRPCDoesNotHave(t *testing.T) {
+	var observed []string
+	client := newClient(Options{Driver: "d", Observe: func(_, code string, _ time.Duration) { observed = append(observed, code) }})
+	ctx, code := NoteCode(t.Context())
+	_, err := call(ctx, client, "CreateVolume", &csi.CreateVolumeRequest{Name: "v"},
+		func(context.Context, *csi.CreateVolumeRequest, ...grpc.CallOption) (*csi.CreateVolumeResponse, error) {
+			return nil, status.Error(codes.Code(1234), "because")
+		})
+	if len(observed) != 1 || observed[0] != "Unknown" || code() != "Unknown" {
+		t.Errorf("the code is %v and %s", observed, code())
+	}
+	if err == nil || err.Error() != "driver d: CreateVolume v: Unknown: code 1234: because" || !errors.Is(err, claim.ErrDriverFailed) {
+		t.Errorf("the error is %v", err)
+	}
+}
