@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -155,5 +156,29 @@ func TestCluster_namesWhatItMayNotRead(t *testing.T) {
 	}
 	if rows := view.Claims(); len(rows) != 1 {
 		t.Errorf("the claims are %+v", rows)
+	}
+}
+
+// A cluster tells of its pools what the scheduler is told: the room of each segment.
+func TestCluster_poolsAreTheRoomOfSegments(t *testing.T) {
+	room := func(name, class, node, size string) *storagev1.CSIStorageCapacity {
+		capacity := resource.MustParse(size)
+		return &storagev1.CSIStorageCapacity{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, StorageClassName: class, Capacity: &capacity,
+			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"node": node}},
+		}
+	}
+	class := func(name string) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: statustest.Driver}
+	}
+	view := useCluster(t, apiserver.New(t, csidriver.New(statustest.Driver), class("thick"), class("thin"),
+		room("a", "thick", "n1", "10Gi"), room("b", "thin", "n1", "10Gi"), room("c", "thin", "n2", "0"), room("d", "deleted", "n2", "1Gi"),
+		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "e"}, StorageClassName: "thin"}))
+	var got []string
+	for _, pool := range view.Pools() {
+		got = append(got, fmt.Sprint(pool.Driver == statustest.Driver, pool.Name, pool.Available>>30, pool.Classes, pool.Level()))
+	}
+	if want := "[true node=n2 0 thin bad true node=n1 10 thick, thin good]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
 	}
 }

@@ -181,7 +181,7 @@ func (v View) clusterDrivers() []Driver {
 	for _, node := range all[*storagev1.CSINode](v.mirror, kindCSINode) {
 		for _, driver := range node.Spec.Drivers {
 			d := named(driver.Name)
-			d.Nodes, d.Healthy, d.State = d.Nodes+1, true, "registered"
+			d.Nodes, d.Registered, d.Healthy, d.State = d.Nodes+1, true, true, "registered"
 			d.Facts = append(d.Facts, Fact{Label: "Node", Value: node.Name + " (" + driver.NodeID + ")"})
 		}
 	}

@@ -154,12 +154,13 @@ func pause(ctx context.Context, limit time.Duration) {
 // Driver is a driver of a host, or of a cluster.
 type Driver struct {
 	Name string
-	// State is such as registered; Healthy means that it serves.
-	State   string
-	Healthy bool
-	Since   time.Time
-	Version string
-	Error   string
+	// State is such as registered. Registered means that it gets the calls, and Healthy that
+	// it also answers.
+	State               string
+	Registered, Healthy bool
+	Since               time.Time
+	Version             string
+	Error               string
 	// Nodes is the number of a cluster's nodes that have it.
 	Nodes    int
 	Restarts int
@@ -177,7 +178,7 @@ func equalDrivers(a, b []Driver) bool {
 	return slices.EqualFunc(a, b, func(a, b Driver) bool {
 		same := slices.Equal(a.Facts, b.Facts)
 		a.Facts, b.Facts = nil, nil
-		return same && a.Name == b.Name && a.State == b.State && a.Healthy == b.Healthy && a.Since.Equal(b.Since) &&
+		return same && a.Name == b.Name && a.State == b.State && a.Registered == b.Registered && a.Healthy == b.Healthy && a.Since.Equal(b.Since) &&
 			a.Version == b.Version && a.Error == b.Error && a.Nodes == b.Nodes && a.Restarts == b.Restarts
 	})
 }
@@ -193,9 +194,9 @@ func driversOfHost(known []api.Driver) []Driver {
 
 // driverOfHost describes a driver by the instance that serves, or by the last one.
 func driverOfHost(driver api.Driver) Driver {
-	d := Driver{Name: driver.Name, State: "not registered"}
+	d := Driver{Name: driver.Name, State: "not registered", Registered: driver.IsRegistered()}
 	for _, instance := range driver.Instances {
-		if d.Healthy && !instance.Serving {
+		if d.Registered && !instance.Serving {
 			continue
 		}
 		d.State, d.Healthy, d.Since = instance.State, instance.Serving && !instance.Unready, instance.Since
@@ -205,7 +206,7 @@ func driverOfHost(driver api.Driver) Driver {
 	if unit := driver.Unit; unit != nil {
 		d.Name, d.Restarts = cmp.Or(d.Name, unit.File), unit.Restarts
 		d.Error = cmp.Or(d.Error, unit.Error)
-		if !d.Healthy {
+		if !d.Registered {
 			d.State, d.Since = unit.State, unit.Since
 		}
 		d.Facts = append(d.Facts, facts("Unit", unit.File, "Process", unit.State, "Process ID", number(int64(unit.PID)),

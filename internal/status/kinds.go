@@ -26,6 +26,7 @@ const (
 	kindAttributes = "VolumeAttributesClass"
 	kindDriver     = "CSIDriver"
 	kindCSINode    = "CSINode"
+	kindCapacity   = "CSIStorageCapacity"
 	kindAttachment = "VolumeAttachment"
 	kindSnapshot   = "VolumeSnapshot"
 	kindContent    = "VolumeSnapshotContent"
@@ -67,6 +68,7 @@ func (c Clients) resources() []resource {
 		{kind: kindAttributes, example: &storagev1.VolumeAttributesClass{}, lister: listing(storage.VolumeAttributesClasses())},
 		{kind: kindDriver, example: &storagev1.CSIDriver{}, lister: listing(storage.CSIDrivers())},
 		{kind: kindCSINode, example: &storagev1.CSINode{}, lister: listing(storage.CSINodes())},
+		{kind: kindCapacity, example: &storagev1.CSIStorageCapacity{}, lister: listing(storage.CSIStorageCapacities("")), clusterOnly: true},
 		{kind: kindAttachment, example: &storagev1.VolumeAttachment{}, lister: listing(storage.VolumeAttachments())},
 		{kind: kindSnapshot, example: &snapshotv1.VolumeSnapshot{}, lister: listing(snapshots.VolumeSnapshots("")), custom: true},
 		{kind: kindContent, example: &snapshotv1.VolumeSnapshotContent{}, lister: listing(snapshots.VolumeSnapshotContents()), custom: true},

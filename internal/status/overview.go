@@ -149,6 +149,9 @@ func (v View) Problems() (texts []string) {
 
 // Pools are the pools that drivers report.
 func (v View) Pools() []Pool {
+	if !v.source.HasJournal() {
+		return v.clusterPools()
+	}
 	v.mirror.mu.RLock()
 	defer v.mirror.mu.RUnlock()
 	return slices.Clone(v.mirror.pools)

@@ -25,6 +25,9 @@ type Pool struct {
 	Full time.Duration
 	// Problems are sentences.
 	Problems string
+	// Classes are given for a pool of a cluster, of which only Available is known: that is
+	// the room for volumes of these classes.
+	Classes string
 }
 
 // Used is the part of the pool that is not available, from 0 to 1. It is 0 if the size
@@ -45,6 +48,8 @@ const (
 // Level is bad for a pool with problems, or without room.
 func (p Pool) Level() Level {
 	switch used := p.Used(); {
+	case p.Classes != "" && p.Available > 0:
+		return Good
 	case p.Problems != "" || p.Size == 0 || used >= full:
 		return Bad
 	case used >= nearlyFull:

@@ -43,7 +43,7 @@ func (r hostReader) Calls(ctx context.Context, kind, key string) ([]why.Call, er
 // Registered implements why.Host.
 func (r hostReader) Registered(context.Context) (names []string, err error) {
 	for _, driver := range r.mirror.knownDrivers() {
-		if driver.Healthy {
+		if driver.Registered {
 			names = append(names, driver.Name)
 		}
 	}

@@ -152,13 +152,21 @@ func poolsNode(pools []status.Pool) g.Node {
 	if len(pools) == 0 {
 		return Section(ID("pools"), Hidden(""))
 	}
-	return section("pools", "Pools", Ul(Class("pools"), g.Map(pools, poolNode)))
+	more := max(0, len(pools)-mostPools)
+	return section("pools", "Pools", Ul(Class("pools"), g.Map(pools[:len(pools)-more], poolNode)),
+		g.If(more > 0, P(g.Textf("And %d more, with more room.", more))))
 }
+
+// mostPools bounds the pools that are shown: a cluster may have one for each node.
+const mostPools = 50
 
 // poolNode shows the fill of a pool as text and as a bar.
 func poolNode(pool status.Pool) g.Node {
 	name := P(Strong(g.Text(pool.Driver)), g.Text(" "), Span(Class("path"), g.Text(pool.Name)))
 	problems := g.If(pool.Problems != "", P(badge(status.Bad, "problem"), g.Text(" "+sentence(pool.Problems))))
+	if pool.Classes != "" {
+		return Li(name, P(Class("detail"), g.Textf("%s available for volumes of %s", progress.Size(pool.Available), pool.Classes)))
+	}
 	if pool.Size == 0 {
 		return Li(name, problems, P(Class("detail"), g.Text("The pool cannot be read.")))
 	}

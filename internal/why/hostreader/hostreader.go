@@ -5,7 +5,6 @@ package hostreader
 import (
 	"context"
 	"net/http"
-	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
@@ -30,7 +29,7 @@ func (r Reader) Registered(ctx context.Context) ([]string, error) {
 	drivers, err := r.client.Drivers(ctx)
 	var names []string
 	for _, driver := range drivers {
-		if slices.ContainsFunc(driver.Instances, func(i api.DriverInstance) bool { return i.Serving }) {
+		if driver.IsRegistered() {
 			names = append(names, driver.Name)
 		}
 	}
