@@ -15,7 +15,10 @@ func drivers(clock Clock) []alert {
 	return []alert{
 		{
 			name: "HoldfastTargetDown", severity: critical, after: 5 * time.Minute,
-			expr: fmt.Sprintf("up == 0 and on (job, instance) max by (job, instance) (last_over_time(holdfast_build_info[%s]))",
+			// The second part keeps the alert of a target that has been down for longer than
+			// the window: a target that is removed has no up.
+			expr: fmt.Sprintf(`up == 0 and on (job, instance) (max by (job, instance) (last_over_time(holdfast_build_info[%s]))`+
+				` or max by (job, instance) (last_over_time(ALERTS{alertname="HoldfastTargetDown",alertstate="firing"}[%[1]s])))`,
 				clock.window(24*time.Hour)),
 			summary: "Prometheus cannot read the metrics of {{ $labels.job }} on {{ $labels.instance }}.",
 			impact:  "The process does not run, hangs, or cannot be reached. Every other alert about it is blind.",

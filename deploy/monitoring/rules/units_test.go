@@ -42,6 +42,8 @@ func units() []unit {
 		{"HoldfastVolumeUnresponsive", one(`holdfast_volume_unresponsive{driver_name="d"}`, "2x10 0x10"), "1m", "3m", "12m"},
 		{"HoldfastVolumeHealthStale", one(`holdfast_volume_health_stale_volumes{driver_name="d"}`, "3x90 0x10"), "59m", "61m", "95m"},
 		{"HoldfastClaimUnhealthy", one(`csi_controller_volume_health_status{driver_name="d",namespace="n",persistentvolumeclaim="c",status="DEGRADED",reason="R"}`, "1x30 0x10"), "9m", "11m", "35m"},
+		// For longer than the window in which it is known to be one of Holdfast's.
+		{"HoldfastTargetDown", map[string]string{`up{job="j",instance="i"}`: "1 0x2900 1x20", `holdfast_build_info{job="j",instance="i",version="v"}`: "1 stale", `up{job="other",instance="i"}`: "0x2920"}, "5m", "2890m", "2910m"},
 		{"HoldfastTargetDown", map[string]string{`up{job="j",instance="i"}`: "1 0x20 1x20", `holdfast_build_info{job="j",instance="i",version="v"}`: "1 stale"}, "5m", "7m", "25m"},
 		{"HoldfastDriverHangs", one(`holdfast_rpc_oldest_seconds{driver_name="d",method="CreateVolume",reason="running"}`, "0+60x30 0x10"), "9m", "11m", "35m"},
 		{"HoldfastCallFails", one(`holdfast_rpc_oldest_seconds{driver_name="d",method="CreateVolume",reason="Internal"}`, "0+60x60 0x10"), "29m", "31m", "65m"},
