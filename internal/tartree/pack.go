@@ -27,7 +27,7 @@ func (p Pack) File(ctx context.Context, out io.Writer, file *os.File) error {
 	if err != nil {
 		return err
 	}
-	w := packer{Pack: p, ctx: ctx, tar: tar.NewWriter(out)}
+	w := p.packer(ctx, out)
 	if err := w.file(file, info, p.Name); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (p Pack) File(ctx context.Context, out io.Writer, file *os.File) error {
 // Tree packs a directory with everything below it. Symbolic links are packed as links. An
 // entry that vanishes meanwhile is left out; one that cannot be read is an error.
 func (p Pack) Tree(ctx context.Context, out io.Writer, root *os.Root) error {
-	w := packer{Pack: p, ctx: ctx, tar: tar.NewWriter(out)}
+	w := p.packer(ctx, out)
 	info, err := root.Stat(".")
 	if err != nil {
 		return err
@@ -52,6 +52,13 @@ type packer struct {
 	Pack
 	ctx context.Context //nolint:containedctx // it lives as long as the call
 	tar *tar.Writer
+	// buffer is for the content of one file after the other: without it, the tree's size
+	// would be the garbage's.
+	buffer []byte
+}
+
+func (p Pack) packer(ctx context.Context, out io.Writer) packer {
+	return packer{Pack: p, ctx: ctx, tar: tar.NewWriter(out), buffer: make([]byte, blockSize)}
 }
 
 // header has PAX's form: times have fractions, and names may have any length and bytes.
@@ -171,19 +178,18 @@ func (w *packer) file(file *os.File, info fs.FileInfo, as string) error {
 	if err := w.tar.WriteHeader(header); err != nil {
 		return fmt.Errorf("pack %q: %w", as, err)
 	}
-	buffer := make([]byte, blockSize)
 	for rest := header.Size; rest > 0; {
 		if err := w.ctx.Err(); err != nil {
 			return err
 		}
-		n, err := file.Read(buffer[:min(rest, blockSize)])
+		n, err := file.Read(w.buffer[:min(rest, blockSize)])
 		if err != nil && n == 0 {
 			if errors.Is(err, io.EOF) {
 				return fmt.Errorf("%q became shorter while it was read: try again", as)
 			}
 			return fmt.Errorf("read %q: %w", as, err)
 		}
-		if _, err := w.tar.Write(buffer[:n]); err != nil {
+		if _, err := w.tar.Write(w.buffer[:n]); err != nil {
 			return fmt.Errorf("pack %q: %w", as, err)
 		}
 		rest -= int64(n)

@@ -93,7 +93,7 @@ func removeTree(root *os.Root, name string) error {
 
 func (u Unpack) run(ctx context.Context, in io.Reader, root *os.Root) (Done, error) {
 	source := &endReader{from: in}
-	w := unpacker{Unpack: u, ctx: ctx, tar: tar.NewReader(source), root: root}
+	w := unpacker{Unpack: u, ctx: ctx, tar: tar.NewReader(source), root: root, buffer: make([]byte, blockSize), zeros: make([]byte, blockSize)}
 	for {
 		header, err := w.tar.Next()
 		if err == nil {
@@ -141,6 +141,8 @@ type unpacker struct {
 	// open are the directories above the last entry whose attributes are set when the
 	// stream leaves them: a read-only one could not be written to.
 	open []directory
+	// buffer and zeros are for the content of one file after the other.
+	buffer, zeros []byte
 }
 
 type directory struct {

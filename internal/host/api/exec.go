@@ -79,6 +79,13 @@ type execResult struct {
 	Status *metav1.Status `json:"status,omitempty"`
 }
 
+// The parts of the input that a client may send before the host takes the first of them. A
+// stream of a copy flows, and what is typed for a command waits.
+const (
+	execWindow = 1
+	copyWindow = 32
+)
+
 // maximumFrame bounds the content of a frame.
 const maximumFrame = 64 << 10
 

@@ -22,7 +22,7 @@ func (c *Client) Exec(ctx context.Context, what ExecRequest, streams ExecStreams
 	if !what.Stdin {
 		streams.Stdin = nil
 	}
-	return c.framed(ctx, "exec", what, streams)
+	return c.framed(ctx, "exec", what, streams, execWindow)
 }
 
 // Copy copies between a container that runs and the streams: Stdin is the tar stream of an
@@ -30,12 +30,13 @@ func (c *Client) Exec(ctx context.Context, what ExecRequest, streams ExecStreams
 // Stdin that ends before the stream's end mark is an error, and the host removes what is
 // unfinished, as it does when the context ends.
 func (c *Client) Copy(ctx context.Context, what CopyRequest, streams ExecStreams) error {
-	_, err := c.framed(ctx, "copy", what, streams)
+	_, err := c.framed(ctx, "copy", what, streams, copyWindow)
 	return err
 }
 
-// framed calls what is served in frames.
-func (c *Client) framed(ctx context.Context, name string, what any, streams ExecStreams) (int, error) {
+// framed calls what is served in frames. The window is how many parts of the input may be
+// on their way.
+func (c *Client) framed(ctx context.Context, name string, what any, streams ExecStreams, window int) (int, error) {
 	data, err := json.Marshal(what)
 	if err != nil {
 		return 0, err
@@ -47,7 +48,7 @@ func (c *Client) framed(ctx context.Context, name string, what any, streams Exec
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	out := &frameWriter{conn: conn}
-	ended, taken := make(chan struct{}), make(chan struct{}, 1)
+	ended, taken := make(chan struct{}), make(chan struct{}, window)
 	defer close(ended)
 	if streams.Stdin != nil {
 		go out.input(streams.Stdin, taken, ended)
@@ -90,19 +91,22 @@ func (c *Client) upgrade(ctx context.Context, path string, body []byte) (net.Con
 	return conn, reader, conn.SetDeadline(noDeadline())
 }
 
-// input sends the input, each part when the host took the one before.
+// input sends the input, as many parts before the host takes one as taken has room for.
 func (f *frameWriter) input(from io.Reader, taken, ended <-chan struct{}) {
 	part := make([]byte, maximumFrame/2)
-	for {
+	for free := cap(taken); ; {
 		n, err := from.Read(part)
 		if n > 0 {
 			if f.send(channelStdin, part[:n]) != nil {
 				return
 			}
-			select {
-			case <-taken:
-			case <-ended:
-				return
+			if free--; free == 0 {
+				select {
+				case <-taken:
+					free++
+				case <-ended:
+					return
+				}
 			}
 		}
 		if err != nil {

@@ -24,7 +24,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return badRequest("command: is missing")
 	}
 	return s.upgraded(w, r, session{
-		namespace: request.Namespace, pod: request.Pod, stdin: request.Stdin, terminal: request.Terminal, size: request.Size,
+		namespace: request.Namespace, pod: request.Pod, stdin: request.Stdin, terminal: request.Terminal, size: request.Size, window: execWindow,
 		log: []any{"a command runs in a container", "container", request.Container, "terminal", request.Terminal},
 		run: func(ctx context.Context, streams ExecStreams) (int, error) {
 			return s.options.Host.Exec(ctx, request, streams)
@@ -46,7 +46,7 @@ func (s *Server) copy(w http.ResponseWriter, r *http.Request) error {
 		return badRequest("name: %q is not the name of a file", request.Name)
 	}
 	return s.upgraded(w, r, session{
-		namespace: request.Namespace, pod: request.Pod, stdin: request.Upload,
+		namespace: request.Namespace, pod: request.Pod, stdin: request.Upload, window: copyWindow,
 		log: []any{"files of a container are copied", "container", request.Container, "upload", request.Upload},
 		run: func(ctx context.Context, streams ExecStreams) (int, error) {
 			return 0, s.options.Host.Copy(ctx, request, streams)
@@ -73,6 +73,7 @@ func (s *Server) decodeUpgrade(w http.ResponseWriter, r *http.Request, into any,
 type session struct {
 	namespace, pod  string
 	stdin, terminal bool
+	window          int // of the input
 	size            Size
 	log             []any // the message, and attributes
 	run             func(context.Context, ExecStreams) (int, error)
@@ -114,7 +115,7 @@ func (what session) serve(ctx context.Context, in *bufio.Reader, out *frameWrite
 	defer context.AfterFunc(ctx, func() { _ = out.conn.SetWriteDeadline(timeout(handshakeLimit)) })()
 	input, typed := io.Pipe()
 	defer func() { _ = input.Close() }()
-	channels := execChannels{input: make(chan []byte, 1), signals: make(chan syscall.Signal, 16), sizes: make(chan Size, 16)}
+	channels := execChannels{input: make(chan []byte, what.window), signals: make(chan syscall.Signal, 16), sizes: make(chan Size, 16)}
 	if what.terminal && what.size != (Size{}) {
 		channels.sizes <- what.size
 	}
@@ -138,8 +139,8 @@ func (what session) serve(ctx context.Context, in *bufio.Reader, out *frameWrite
 
 // execChannels are what a client sends.
 type execChannels struct {
-	// input has one part at most: the client sends the next when this one is taken, so
-	// that signals and the end of the connection are seen behind it.
+	// input has as many parts as the client may send before one is taken, so that signals
+	// and the end of the connection are seen behind them.
 	input   chan []byte
 	signals chan syscall.Signal
 	sizes   chan Size
@@ -184,7 +185,7 @@ func (c execChannels) take(channel byte, content []byte) bool {
 		select {
 		case c.input <- content:
 		default:
-			return false // it did not wait for the part before
+			return false // it did not wait for the parts before
 		}
 	case channelSize:
 		var size Size

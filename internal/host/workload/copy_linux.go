@@ -44,6 +44,9 @@ func (s Shim) Copy(ctx context.Context, container Container, what Copy, session 
 	return nil
 }
 
+// copyEnvironment bounds the memory of a copy, which allocates for each file.
+func copyEnvironment() []string { return []string{"GOMEMLIMIT=64MiB", "GOMAXPROCS=2"} }
+
 // rootOf opens the root directory of the container whose shim this is.
 func rootOf(shim *pidfd.Process) (*os.File, error) {
 	pid := strconv.Itoa(shim.PID())

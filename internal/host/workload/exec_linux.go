@@ -55,6 +55,9 @@ func (s Shim) serve(ctx context.Context, target *os.File, stdio *stdio, order in
 	command := exec.Command("/proc/self/exe", ChildCommand) //nolint:noctx // the end of its pipe ends it, with SIGHUP first
 	command.Args[0] = "holdfast"
 	command.Env = shimEnvironment()
+	if order.Copy != nil {
+		command.Env = copyEnvironment()
+	}
 	command.Dir = "/"
 	command.Stdin, command.Stdout, command.Stderr = stdio.child[0], stdio.child[1], stdio.child[2]
 	command.ExtraFiles = []*os.File{files.childSpec, files.childStat, target}
