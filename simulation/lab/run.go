@@ -1,0 +1,89 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// World builds what is simulated, drives it through the Lab, and returns the rule that was
+// broken, or nil. All goroutines that it started have ended when it returns.
+type World func(*Lab) error
+
+// Result is that of a run.
+type Result struct {
+	Seed    uint64
+	Err     error
+	Steps   int
+	Virtual time.Duration
+	// Hash identifies the trace: a repeated run has the same.
+	Hash    string
+	Trace   []string
+	Choices Choices
+}
+
+// hangs is the real time after which a run is taken for blocked outside the bubble.
+const hangs = 2 * time.Minute
+
+// Run runs the world of a seed.
+func Run(t *testing.T, seed uint64, world World) Result {
+	t.Helper()
+	result := run(t, newSource(seed), world)
+	result.Seed = seed
+	return result
+}
+
+// Replay runs a world with the choices of an earlier run.
+func Replay(t *testing.T, choices Choices, world World) Result {
+	t.Helper()
+	return run(t, &source{given: choices}, world)
+}
+
+// run runs a world in a bubble, on one processor and without the garbage collector, both of
+// which would change the order of goroutines.
+func run(t *testing.T, from *source, world World) (result Result) {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	watchdog := time.AfterFunc(hangs, func() {
+		panic(fmt.Sprintf("a run is blocked by something outside its bubble; it has made %d choices", len(from.made)))
+	})
+	defer watchdog.Stop()
+	synctest.Test(t, func(*testing.T) {
+		l := newLab(from)
+		result.Err = guarded(l, world)
+		result.Steps, result.Virtual = l.trace.steps, l.Elapsed()
+		if result.Err != nil {
+			l.Note("failed: %v", result.Err)
+		}
+		result.Hash, result.Trace = l.trace.hash(), l.trace.lines
+	})
+	result.Choices = from.made
+	collect()
+	return result
+}
+
+// guarded turns a panic of the world's own goroutine into an error.
+func guarded(l *Lab, world World) (err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			err = errors.Join(err, fmt.Errorf("panic: %v\n%s", problem, debug.Stack()))
+		}
+	}()
+	return world(l)
+}
+
+// garbage is how much a run may leave before it is collected.
+const garbage = 256 << 20
+
+func collect() {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > garbage {
+		runtime.GC()
+	}
+}
