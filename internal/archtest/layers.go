@@ -15,14 +15,15 @@ import (
 func Layers() [][]string {
 	return [][]string{
 		{
-			"internal/concurrency", "internal/durable", "internal/failpoint", "internal/logformat", "internal/metrics",
-			"internal/progress", "internal/sample", "internal/spelling", "internal/tartree", "internal/tracing",
+			"internal/concurrency", "internal/connlimit", "internal/durable", "internal/failpoint", "internal/fuzztest",
+			"internal/logformat", "internal/metrics", "internal/progress", "internal/quantity", "internal/sample",
+			"internal/spelling", "internal/tartree", "internal/tracing",
 		},
 		{"internal/backend"}, // the seam
 		{"internal/linux"},
 		{
 			"internal/claim", "internal/csi/message", "internal/csi/operations", "internal/csi/statuscode",
-			"internal/step", "internal/telemetry",
+			"internal/grpcserver", "internal/step", "internal/telemetry",
 		},
 		{"internal/csiproxy", "proto/csiproxy"},
 		{"internal/unixsocket"},
