@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/local"
 	"github.com/holdfast-csi/holdfast/internal/csi/server"
 	winnode "github.com/holdfast-csi/holdfast/internal/node/windows"
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 const defaultPool = "/var/lib/holdfast/pool"
@@ -46,10 +47,10 @@ type localConfig struct {
 	adopt      bool
 	mountPoint bool // the pool must be a mount point
 	overcommit float64
-	reserve    quantity
-	inlineMax  quantity
+	reserve    sizeFlag
+	inlineMax  sizeFlag
 	image      string
-	imageSize  quantity
+	imageSize  sizeFlag
 }
 
 // bind declares the flags on a command; pool is the default of --pool.
@@ -104,11 +105,11 @@ func roleOf(mode server.Mode) local.Role {
 	return local.RoleAll
 }
 
-// quantity is a flag with a size in bytes in the notation of Kubernetes, such
+// sizeFlag is a flag with a size in bytes in the notation of Kubernetes, such
 // as 512Mi.
-type quantity int64
+type sizeFlag int64
 
-func (q *quantity) String() string {
+func (q *sizeFlag) String() string {
 	if *q == 0 {
 		return ""
 	}
@@ -116,8 +117,8 @@ func (q *quantity) String() string {
 }
 
 // Set implements pflag.Value.
-func (q *quantity) Set(text string) error {
-	parsed, err := resource.ParseQuantity(text)
+func (q *sizeFlag) Set(text string) error {
+	parsed, err := quantity.Parse(text)
 	if err != nil {
 		return fmt.Errorf("%q is not a size; use a number of bytes, or one with a unit such as 512Mi", text)
 	}
@@ -125,9 +126,9 @@ func (q *quantity) Set(text string) error {
 	if !whole || bytes <= 0 {
 		return fmt.Errorf("%q is not a whole number of bytes above 0", text)
 	}
-	*q = quantity(bytes)
+	*q = sizeFlag(bytes)
 	return nil
 }
 
 // Type implements pflag.Value.
-func (q *quantity) Type() string { return "size" }
+func (q *sizeFlag) Type() string { return "size" }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 const createHelp = `Make one object without a manifest. Repeating the command changes nothing; an object
@@ -177,7 +178,7 @@ func manifestOf(kind store.Kind, object store.Object) ([]byte, error) {
 
 // parseSize reads a size such as 10Gi.
 func parseSize(what, text string) (resource.Quantity, error) {
-	size, err := resource.ParseQuantity(text)
+	size, err := quantity.Parse(text)
 	if err != nil || size.Sign() <= 0 {
 		return size, usageErrorf("%s %q is not a size above 0, such as 10Gi", what, text)
 	}

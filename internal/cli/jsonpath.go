@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/holdfast-csi/holdfast/internal/cli/gotemplate"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 // The forms of -o with an expression behind them.
@@ -193,8 +193,8 @@ func sortBy(objects []store.Object, field string) error {
 }
 
 func compareValues(a, b string) int {
-	first, errFirst := resource.ParseQuantity(a)
-	second, errSecond := resource.ParseQuantity(b)
+	first, errFirst := quantity.Parse(a)
+	second, errSecond := quantity.Parse(b)
 	switch {
 	case errFirst == nil && errSecond == nil:
 		return first.Cmp(second)

@@ -9,12 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 // merger makes of a stored object and the same as given the one to store.
@@ -217,8 +216,8 @@ func isSameValue(pattern string, before, after any) bool {
 	first, ok := before.(string)
 	second, too := after.(string)
 	if ok && too && first != second && strings.HasSuffix(pattern, ".storage") {
-		x, errX := resource.ParseQuantity(first)
-		y, errY := resource.ParseQuantity(second)
+		x, errX := quantity.Parse(first)
+		y, errY := quantity.Parse(second)
 		return errX == nil && errY == nil && x.Cmp(y) == 0
 	}
 	switch before.(type) {

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 const (
@@ -88,14 +87,13 @@ func ephemeralSize(attributes map[string]string, maximum int64) (int64, error) {
 }
 
 func parseSize(text string) (int64, error) {
-	const longest = 32 // a quantity may carry an exponent of any length
-	quantity, err := resource.ParseQuantity(strings.TrimSpace(text))
-	if err != nil || len(text) > longest {
+	parsed, err := quantity.Parse(strings.TrimSpace(text))
+	if err != nil {
 		return 0, fmt.Errorf("%w: volume attribute %s is %.32q; want a size such as 64Mi or 2Gi",
 			backend.ErrInvalid, attributeSize, text)
 	}
-	size := quantity.Value()
-	if size <= 0 || size > maximumSize || quantity.CmpInt64(maximumSize) > 0 {
+	size := parsed.Value()
+	if size <= 0 || size > maximumSize || parsed.CmpInt64(maximumSize) > 0 {
 		return 0, fmt.Errorf("%w: volume attribute %s is %s; want more than 0 and at most %d bytes",
 			backend.ErrOutOfRange, attributeSize, text, int64(maximumSize))
 	}

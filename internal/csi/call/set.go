@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 // maximumElements bounds the lists that --set extends, so that a large index does not
@@ -126,11 +126,11 @@ func parseNumber(fresh protoreflect.Value, text string) (protoreflect.Value, err
 	if value, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return protoreflect.ValueOfInt64(value), nil
 	}
-	quantity, err := resource.ParseQuantity(text)
+	parsed, err := quantity.Parse(text)
 	if err != nil {
 		return fresh, fmt.Errorf("%q is neither a number nor a quantity such as 10Gi", text)
 	}
-	value, exact := quantity.AsInt64()
+	value, exact := parsed.AsInt64()
 	if !exact {
 		return fresh, fmt.Errorf("%q is not a 64-bit integer", text)
 	}

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/holdfast-csi/holdfast/internal/fuzztest"
 )
 
 // samples has one object of each kind, with most of its fields.
@@ -289,14 +291,38 @@ func TestForRun_refusesWhatNeedsAHostThatContinues(t *testing.T) {
 	}
 }
 
+const claimOfSize = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: SIZE}}}\n"
+
+// A size with a huge exponent is refused before anything computes it.
+func TestDecode_refusesQuantitiesThatTakeMinutes(t *testing.T) {
+	for _, size := range []string{"1e1000000000", "1234567890123456789e999999999", "\"1e-1000000000\""} {
+		fuzztest.Cost{Bytes: 16 << 20}.Within(t, 0, func() {
+			_, err := decode(strings.ReplaceAll(claimOfSize, "SIZE", size))
+			if err == nil || !strings.Contains(err.Error(), "storage") {
+				t.Errorf("%s: %v", size, err)
+			}
+		})
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(good))
 	for _, text := range samples() {
 		f.Add([]byte(text))
 	}
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n"))
+	f.Add([]byte("a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"))
+	f.Add([]byte(strings.Repeat("[", 3000)))
+	f.Add([]byte(strings.Repeat("a:\n", 50) + strings.Repeat("{a: ", 2000)))
+	for _, size := range []string{"1e1000000000", "1234567890123456789e999999999", "1e-1000000000"} {
+		f.Add([]byte(strings.ReplaceAll(claimOfSize, "SIZE", size)))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		objects, err := Decode([]File{{Name: "m.yaml", Data: data}})
+		var objects *Objects
+		var err error
+		fuzztest.Cost{Bytes: 64 << 20, PerByte: 16 << 10}.Within(t, len(data), func() {
+			objects, err = Decode([]File{{Name: "m.yaml", Data: data}})
+		})
 		if err != nil {
 			return
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 	"github.com/holdfast-csi/holdfast/internal/spelling"
 )
 
@@ -230,7 +231,7 @@ func (s *shape) quantity(path string, value any) {
 		s.wrong(path, "is %s, where a quantity is wanted, such as 512Mi or 10Gi", kindOf(value))
 		return
 	}
-	if _, err := resource.ParseQuantity(strings.TrimSpace(text)); err != nil {
+	if _, err := quantity.Parse(strings.TrimSpace(text)); err != nil {
 		s.wrong(path, "%q is not a quantity: write a number with Ki, Mi, Gi, Ti, Pi or Ei (of 1024), with k, M, G, T, P or E (of 1000), or alone for bytes, such as 10Gi", text)
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 var errNoVolume = errors.New("no such volume")
@@ -165,11 +165,11 @@ func claimOf(namespace, name string, options map[string]string) (*corev1.Persist
 			return nil, fmt.Errorf("option %q is unknown; there are size, class and remove", key)
 		}
 	}
-	quantity, err := resource.ParseQuantity(size)
-	if err != nil || quantity.Sign() <= 0 {
+	requested, err := quantity.Parse(size)
+	if err != nil || requested.Sign() <= 0 {
 		return nil, fmt.Errorf("option size=%q is not a size, such as 10Gi", size)
 	}
-	pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: quantity}
+	pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: requested}
 	pvc.Annotations = map[string]string{createdAnnotation: strconv.FormatBool(removes)}
 	return pvc, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 // Reasons of events, as external-resizer has them.
@@ -183,7 +184,7 @@ func (m *Manager) attemptExpand(
 	if err := m.hit("expand/called"); err != nil {
 		return 0, err
 	}
-	return 0, m.recordExpanded(found, quantity(answer.GetCapacityBytes()), answer.GetNodeExpansionRequired())
+	return 0, m.recordExpanded(found, inBytes(answer.GetCapacityBytes()), answer.GetNodeExpansionRequired())
 }
 
 // waitUntilIdle fails for a volume in use whose driver refused to expand it in use.
@@ -301,6 +302,6 @@ func unexpanded(volume *corev1.PersistentVolume) (had resource.Quantity, pending
 	if !marked {
 		return had, false
 	}
-	had, err := resource.ParseQuantity(text)
+	had, err := quantity.Parse(text)
 	return had, err == nil && had.Cmp(sizeOf(volume)) < 0
 }

@@ -224,4 +224,4 @@ func (m *Manager) nameIsFree(pvc *corev1.PersistentVolumeClaim, name string) err
 		"%s: PersistentVolume %q exists and was not made for this claim; delete or rename it", claim.Describe(pvc), name)
 }
 
-func quantity(bytes int64) resource.Quantity { return *resource.NewQuantity(bytes, resource.BinarySI) }
+func inBytes(bytes int64) resource.Quantity { return *resource.NewQuantity(bytes, resource.BinarySI) }

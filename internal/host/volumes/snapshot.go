@@ -300,7 +300,7 @@ func statusOf(
 		status.CreationTime = &taken
 	}
 	if from.RestoreSize != nil {
-		size := quantity(*from.RestoreSize)
+		size := inBytes(*from.RestoreSize)
 		status.RestoreSize = &size
 	}
 	if from.ReadyToUse != nil {

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/json"
+
+	"github.com/holdfast-csi/holdfast/internal/quantity"
 )
 
 var (
@@ -90,6 +92,9 @@ func readPod[T any](request *admissionv1.AdmissionRequest, of func(*T) pod) (pod
 // same object.
 func read[T any](request *admissionv1.AdmissionRequest) (*T, error) {
 	object := new(T)
+	if err := quantity.CheckJSON(request.Object.Raw, object); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", errUnread, request.Kind.String(), err)
+	}
 	if err := json.UnmarshalCaseSensitivePreserveInts(request.Object.Raw, object); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", errUnread, request.Kind.String(), err)
 	}
