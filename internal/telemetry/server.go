@@ -7,12 +7,17 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/connlimit"
 )
 
 const (
 	headerTime = 5 * time.Second // for a client to send its request
 	idleTime   = 2 * time.Minute // of a connection between two requests
-	closeTime  = time.Second     // for open requests at the end
+	headerSize = 64 << 10        // bytes of a request's headers
+	// streams are the requests at once over a connection of HTTP/2.
+	streams   = 64
+	closeTime = time.Second // for open requests at the end
 )
 
 // Server serves HTTP, or HTTPS, until it is stopped.
@@ -30,7 +35,8 @@ type Server struct {
 // certificate cannot be read.
 func (s Server) Run(ctx context.Context) error {
 	server := &http.Server{
-		Handler: s.Handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		Handler: s.Handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerSize,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: streams},
 		ErrorLog: slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
 	var err error
@@ -52,7 +58,7 @@ func (s Server) Run(ctx context.Context) error {
 		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
 	served := make(chan error, 1)
-	go func() { served <- serve(listener) }()
+	go func() { served <- serve(connlimit.New(listener, connlimit.Limits{})) }()
 	select {
 	case err := <-served:
 		return err

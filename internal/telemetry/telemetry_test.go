@@ -13,10 +13,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-csi/holdfast/internal/grpcserver/peertest"
 	"github.com/holdfast-csi/holdfast/internal/metrics"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	peertest.Main()
+	goleak.VerifyTestMain(m)
+}
 
 func TestNewLogger_formats(t *testing.T) {
 	cases := []struct{ format, begin string }{

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-csi/holdfast/internal/grpcserver"
 )
 
 // relayedMessage in bytes is above the limits of callers and drivers, which reject
@@ -58,10 +60,8 @@ func NewRelay(endpoint string, options RelayOptions) (*Relay, error) {
 // Serve hands calls on until the context ends, and then waits for those in
 // flight, ten seconds at most. It closes the listener and the connection.
 func (r *Relay) Serve(ctx context.Context, listener net.Listener) error {
-	server := grpc.NewServer(
-		grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(r.handle),
-		grpc.MaxRecvMsgSize(relayedMessage), grpc.MaxSendMsgSize(relayedMessage),
-	)
+	server := grpcserver.New(grpcserver.Limits{Message: relayedMessage},
+		grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(r.handle), grpc.MaxSendMsgSize(relayedMessage))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	defer func() { _ = r.target.Close() }()

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
 	"github.com/holdfast-csi/holdfast/internal/csi/operations"
 	"github.com/holdfast-csi/holdfast/internal/csi/server/volumemodifier"
+	"github.com/holdfast-csi/holdfast/internal/grpcserver"
 	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/progress"
 )
@@ -89,7 +90,7 @@ type Options struct {
 type Server struct {
 	log      *slog.Logger
 	endpoint Endpoint
-	grpc     *grpc.Server
+	grpc     *grpcserver.Server
 	// ready is closed when the socket serves.
 	ready    chan struct{}
 	identity *identity

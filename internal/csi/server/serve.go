@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
+
+	"github.com/holdfast-csi/holdfast/internal/grpcserver"
 )
 
 const (
@@ -18,16 +20,11 @@ const (
 	// defaultCancelTime is how long calls whose contexts were then cancelled may take to
 	// notice: a call stuck in the kernel must not keep the process alive.
 	defaultCancelTime = 2 * time.Second
-	// bufferSize in bytes of a connection's read and write buffers. CSI messages
-	// are small, and a CO may open a connection per call.
-	bufferSize = 4 << 10
 )
 
-func newGRPC(chain *interceptor, tracing trace.TracerProvider) *grpc.Server {
+func newGRPC(chain *interceptor, tracing trace.TracerProvider) *grpcserver.Server {
 	options := []grpc.ServerOption{
 		grpc.UnaryInterceptor(chain.unary),
-		grpc.ReadBufferSize(bufferSize),
-		grpc.WriteBufferSize(bufferSize),
 		// Otherwise Stop returns while handlers still work on mounts.
 		grpc.WaitForHandlers(true),
 	}
@@ -35,7 +32,7 @@ func newGRPC(chain *interceptor, tracing trace.TracerProvider) *grpc.Server {
 		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
 			otelgrpc.WithTracerProvider(tracing), otelgrpc.WithPropagators(propagation.TraceContext{}))))
 	}
-	return grpc.NewServer(options...)
+	return grpcserver.New(grpcserver.Limits{}, options...)
 }
 
 // Ready is closed once the socket serves.

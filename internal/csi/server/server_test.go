@@ -24,10 +24,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
 	"github.com/holdfast-csi/holdfast/internal/csi/message/messagetest"
+	"github.com/holdfast-csi/holdfast/internal/grpcserver/peertest"
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	peertest.Main()
+	goleak.VerifyTestMain(m)
+}
 
 // instance is a driver that serves, and its clients.
 type instance struct {

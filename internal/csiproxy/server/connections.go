@@ -16,20 +16,28 @@ import (
 // would wait.
 type connections struct {
 	room *semaphore.Weighted
+	// share is the most connections of one process, which owner returns.
+	share int
+	owner func(net.Conn) Process
 
-	mu       sync.Mutex
-	open     map[*connection]bool
-	stopping bool
+	mu        sync.Mutex
+	open      map[*connection]bool
+	byProcess map[uint32]int
+	stopping  bool
 }
 
-func newConnections(most int) *connections {
-	return &connections{room: semaphore.NewWeighted(int64(most)), open: map[*connection]bool{}}
+func newConnections(limits Limits, owner func(net.Conn) Process) *connections {
+	return &connections{
+		room: semaphore.NewWeighted(int64(limits.Connections)), share: limits.ConnectionsOfClient, owner: owner,
+		open: map[*connection]bool{}, byProcess: map[uint32]int{},
+	}
 }
 
 // connection is an accepted connection.
 type connection struct {
 	net.Conn
 	all  *connections
+	id   uint32      // of the client's process; 0 if it is not known
 	sent atomic.Bool // the client has sent a byte
 	gone sync.Once
 }
@@ -50,15 +58,21 @@ func (c *connection) Close() error {
 	return err
 }
 
-// add adds a connection, or closes it at once if the server stops.
+// add adds a connection. It closes it at once if the server stops, and returns nil after
+// it closed one that is above its process's share.
 func (c *connections) add(raw net.Conn) *connection {
-	added := &connection{Conn: raw, all: c}
+	added := &connection{Conn: raw, all: c, id: c.owner(raw).ID}
 	c.mu.Lock()
 	stopping := c.stopping
+	tooMany := added.id != 0 && c.byProcess[added.id] >= c.share
 	c.open[added] = true
+	c.byProcess[added.id]++
 	c.mu.Unlock()
-	if stopping {
+	if stopping || tooMany {
 		_ = added.Close()
+	}
+	if tooMany {
+		return nil
 	}
 	return added
 }
@@ -66,6 +80,9 @@ func (c *connections) add(raw net.Conn) *connection {
 func (c *connections) remove(gone *connection) {
 	c.mu.Lock()
 	delete(c.open, gone)
+	if c.byProcess[gone.id]--; c.byProcess[gone.id] == 0 {
+		delete(c.byProcess, gone.id)
+	}
 	c.mu.Unlock()
 	c.room.Release(1)
 }
@@ -102,15 +119,19 @@ func (c *connections) listen(ctx context.Context, inner net.Listener) *listener 
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
-	if err := l.connections.room.Acquire(l.ctx, 1); err != nil {
-		return nil, net.ErrClosed
+	for {
+		if err := l.connections.room.Acquire(l.ctx, 1); err != nil {
+			return nil, net.ErrClosed
+		}
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			l.connections.room.Release(1)
+			return nil, err
+		}
+		if added := l.connections.add(raw); added != nil {
+			return added, nil
+		}
 	}
-	raw, err := l.Listener.Accept()
-	if err != nil {
-		l.connections.room.Release(1)
-		return nil, err
-	}
-	return l.connections.add(raw), nil
 }
 
 // Close implements net.Listener.

@@ -18,11 +18,13 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
+	"github.com/holdfast-csi/holdfast/internal/grpcserver/peertest"
 )
 
 // TestMain also checks that no goroutine remains after the tests, except the one in
 // which go-winio waits for all pipes of the process.
 func TestMain(m *testing.M) {
+	peertest.Main()
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/Microsoft/go-winio.ioCompletionProcessor"))
 }
 

@@ -15,6 +15,9 @@ type Limits struct {
 	// wait, in the order of arrival; none is rejected. Calls must exceed the number of
 	// clients: if all of them call about one dead disk, calls about others must pass.
 	Connections, Calls int
+	// ConnectionsOfClient bounds those of one process on each pipe, so that one that keeps
+	// connections leaves room for others. Those that are too many are closed at once.
+	ConnectionsOfClient int
 	// Call bounds the time of an RPC, also if its caller has a later deadline.
 	Call time.Duration
 	// Preface bounds the silence at the beginning of a connection. Clients that check
@@ -36,11 +39,14 @@ func (l Limits) withDefaults() Limits {
 		Message:     cmp.Or(l.Message, 64<<10),
 		Connections: cmp.Or(l.Connections, 128),
 		Calls:       cmp.Or(l.Calls, 256),
-		Call:        cmp.Or(l.Call, 5*time.Minute),
-		Preface:     cmp.Or(l.Preface, 30*time.Second),
-		Drain:       cmp.Or(l.Drain, 10*time.Second),
-		RetryFirst:  cmp.Or(l.RetryFirst, time.Second),
-		RetryMost:   cmp.Or(l.RetryMost, 30*time.Second),
+
+		ConnectionsOfClient: cmp.Or(l.ConnectionsOfClient, 64),
+
+		Call:       cmp.Or(l.Call, 5*time.Minute),
+		Preface:    cmp.Or(l.Preface, 30*time.Second),
+		Drain:      cmp.Or(l.Drain, 10*time.Second),
+		RetryFirst: cmp.Or(l.RetryFirst, time.Second),
+		RetryMost:  cmp.Or(l.RetryMost, 30*time.Second),
 	}
 }
 

@@ -57,7 +57,7 @@ func newPipe(definition api.Definition, o Options, sddl string, metrics *callMet
 	name := definition.Pipe()
 	p := &pipe{
 		name: name, sddl: sddl, transport: o.Transport, limits: o.Limits, log: o.Logger, metrics: metrics,
-		connections: newConnections(o.Limits.Connections),
+		connections: newConnections(o.Limits, o.Transport.Client),
 		status:      Status{Pipe: name},
 	}
 	calls := newCalls(name, o.Limits, o.Logger, metrics)

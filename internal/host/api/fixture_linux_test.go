@@ -17,6 +17,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/grpcserver/peertest"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -24,6 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	peertest.Main()
 	if socket := os.Getenv("HOLDFAST_TEST_SOCKET"); socket != "" {
 		os.Exit(asAnotherUser(socket))
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
+	"github.com/holdfast-csi/holdfast/internal/connlimit"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -42,6 +43,10 @@ const (
 	// maximumBody bounds a request.
 	maximumBody = 1 << 20
 	headerLimit = 10 * time.Second
+	headerSize  = 64 << 10 // bytes
+	// bodyLimit is the time in which a request arrives, idleLimit that between two.
+	bodyLimit = 20 * time.Second
+	idleLimit = 2 * time.Minute
 	// callLimit is below an engine's time limit for a Mount, so that it gets the
 	// reason: Docker two minutes, Podman PodmanTimeout.
 	callLimit = PodmanTimeout - 10*time.Second
@@ -130,8 +135,12 @@ func (p *Plugin) Handler() http.Handler {
 	return mux
 }
 
-// decode reads a request; some have no body.
+// decode reads a request; some have no body. A client that sends a part of one must not
+// keep the call.
 func decode(w http.ResponseWriter, r *http.Request) (asked request, err error) {
+	deadline := http.NewResponseController(w)
+	_ = deadline.SetReadDeadline(time.Now().Add(bodyLimit))
+	defer func() { _ = deadline.SetReadDeadline(time.Time{}) }()
 	err = json.NewDecoder(http.MaxBytesReader(w, r.Body, maximumBody)).Decode(&asked)
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -164,12 +173,12 @@ func (p *Plugin) Serve(ctx context.Context, listener net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
-		Handler: p.Handler(), ReadHeaderTimeout: headerLimit,
+		Handler: p.Handler(), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerSize,
 		BaseContext: func(net.Listener) context.Context { return base },
 		ErrorLog:    slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(connlimit.New(listener, connlimit.Limits{})) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("the volume plugin's socket: %w", err)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/grpcserver/peertest"
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
@@ -93,7 +94,10 @@ func kubelet(t *testing.T, socket string) registration.RegistrationClient {
 	return registration.NewRegistrationClient(connection)
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	peertest.Main()
+	goleak.VerifyTestMain(m)
+}
 
 func TestRun_returnsTheDriversSocketToTheKubelet(t *testing.T) {
 	socket, _ := offer(t, registry(t), &lines{})

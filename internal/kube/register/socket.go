@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/connlimit"
+	"github.com/holdfast-csi/holdfast/internal/grpcserver"
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
@@ -32,9 +33,14 @@ type socket struct {
 	status      *record
 
 	listener *unixsocket.Listener
-	server   *grpc.Server  // of the current listener
-	serving  chan struct{} // closed when the server has ended
-	failing  bool          // the failure has been logged
+	server   *grpcserver.Server // of the current listener
+	serving  chan struct{}      // closed when the server has ended
+	failing  bool               // the failure has been logged
+}
+
+// limits are far above what a kubelet needs, which makes two short calls.
+func limits() grpcserver.Limits {
+	return grpcserver.Limits{Message: 64 << 10, Calls: 64, CallsOfPeer: 16, Connections: connlimit.Limits{PerPeer: 16, All: 64}}
 }
 
 func (s *socket) bound() bool { return s.listener != nil }
@@ -53,10 +59,10 @@ func (s *socket) bind(ctx context.Context) error {
 	}
 	// Each socket has its own server: a result that the kubelet sends over an old
 	// connection concerns the previous socket, not this one.
-	s.listener, s.server, s.serving = listener, grpc.NewServer(), make(chan struct{})
+	s.listener, s.server, s.serving = listener, grpcserver.New(limits()), make(chan struct{})
 	registration.RegisterRegistrationServer(s.server, &answers{options: s.options, status: s.status})
 	s.status.offer(s.path)
-	go func(server *grpc.Server, ended chan struct{}) {
+	go func(server *grpcserver.Server, ended chan struct{}) {
 		defer close(ended)
 		// Serve returns when the listener is closed, here or by Stop.
 		_ = server.Serve(listener)

@@ -80,7 +80,8 @@ func Run(ctx context.Context, o Options) error {
 			o.Listening(address)
 		}
 	}
-	server := telemetry.Server{Address: o.Address, Handler: mux, Logger: o.Logger, TLS: o.TLS, Listening: listening}
+	limited := (&bodies{byHost: map[string]int64{}}).limit(mux)
+	server := telemetry.Server{Address: o.Address, Handler: limited, Logger: o.Logger, TLS: o.TLS, Listening: listening}
 	if err := server.Run(ctx); err != nil {
 		return fmt.Errorf("webhook on %s: %w", o.Address, err)
 	}
