@@ -13,6 +13,10 @@ import (
 // ErrNoSnapshot reports that the driver does not know a snapshot.
 var ErrNoSnapshot = errors.New("the driver has no such snapshot")
 
+// mostPages bounds a listing that is filtered by an ID, which has one entry at most: a
+// driver that never ends it must not keep its caller.
+const mostPages = 1000
+
 // FindSnapshot finds a snapshot by its ID: with ListSnapshots if the driver has it,
 // since drivers written for csi-snapshotter do, and else with GetSnapshot. It fails
 // with ErrNoSnapshot if the driver does not know the snapshot. A page token must differ
@@ -25,7 +29,7 @@ func (c *Client) FindSnapshot(
 		return snapshot, absentSnapshot(err)
 	}
 	request := &csi.ListSnapshotsRequest{SnapshotId: id, Secrets: secrets}
-	for {
+	for range mostPages {
 		answer, err := c.ListSnapshots(ctx, request)
 		if err != nil {
 			return nil, absentSnapshot(err) // NOT_FOUND is not CSI here, but some drivers answer it
@@ -40,6 +44,8 @@ func (c *Client) FindSnapshot(
 		}
 		request.StartingToken = answer.GetNextToken()
 	}
+	return nil, fmt.Errorf("driver %s: ListSnapshots of the snapshot %q has more than %d pages: report this to its vendor",
+		c.options.Driver, id, mostPages)
 }
 
 func absentSnapshot(err error) error {

@@ -16,6 +16,8 @@ import (
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/httplimit"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 )
 
 type middlewareStack = middleware.Stack
@@ -27,6 +29,9 @@ const regionTimeout = 5 * time.Second
 // connections is the number of idle connections to EC2. With the default of 10, a storm
 // of calls would open and close connections all the time.
 const connections = 128
+
+// longestAnswer is far more bytes than a page of any describe has.
+const longestAnswer = 32 << 20
 
 // configuration has the region, credentials and transport of a client.
 type configuration struct {
@@ -63,6 +68,7 @@ func configure(ctx context.Context, o Options) (configuration, error) {
 			t.MaxIdleConns, t.MaxIdleConnsPerHost = connections, connections
 		})
 	}
+	c.http = httplimit.Client{Doer: c.http, Most: longestAnswer}
 	return c, nil
 }
 
@@ -91,7 +97,7 @@ func regionOfInstance(ctx context.Context) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, regionTimeout)
 	defer cancel()
-	answer, err := imds.New(imds.Options{}).GetRegion(ctx, &imds.GetRegionInput{})
+	answer, err := metadata.NewClient("").GetRegion(ctx, &imds.GetRegionInput{})
 	if err == nil && answer.Region == "" {
 		err = errors.New("the instance metadata service names no region")
 	}

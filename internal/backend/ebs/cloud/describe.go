@@ -11,10 +11,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 // pageSize is the largest number of items in one page of a describe.
 const pageSize = 500
+
+// mostPages bounds a describe: with pages of one item it still reads a large account. An
+// endpoint that never ends a list must neither keep its caller nor fill the memory.
+const mostPages = 10_000
 
 // filter matches any of the values, in which wildcards are escaped.
 func filter(name string, values ...string) []types.Filter {
@@ -31,15 +37,25 @@ func filter(name string, values ...string) []types.Filter {
 func pages[I, O any](
 	ctx context.Context, c *Client, op operation, do send[I, O], in *I, token **string, read func(*O) *string,
 ) error {
-	for {
+	for range mostPages {
 		out, err := call(ctx, c, op, do, in)
 		if err != nil {
 			return err
 		}
-		if *token = read(out); aws.ToString(*token) == "" {
+		before := aws.ToString(*token)
+		switch *token = read(out); aws.ToString(*token) {
+		case "":
 			return nil
+		case before:
+			return endlessError(op, "EC2 names the same page again")
 		}
 	}
+	return endlessError(op, fmt.Sprintf("the list has more than %d pages", mostPages))
+}
+
+func endlessError(op operation, message string) error {
+	return &Error{Action: op.action, resource: op.resource, sentinel: backend.ErrUnavailable,
+		Message: message + ": check what answers at the endpoint of EC2"}
 }
 
 // pagesOf is pages for a describe by keys; an error counts several, and names one. EC2

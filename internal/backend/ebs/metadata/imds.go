@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/httplimit"
 )
 
 // IMDS asks the instance metadata service by version 2 of its API. If that does not
@@ -32,7 +36,24 @@ func NewIMDS(endpoint string) IMDS {
 	if where == "" {
 		where = "http://169.254.169.254"
 	}
-	return IMDS{client: imds.New(imds.Options{Endpoint: endpoint}), endpoint: where}
+	return IMDS{client: NewClient(endpoint), endpoint: where}
+}
+
+// The limits of one request to the service. It is on the instance itself, and does not
+// answer if there is none or if the hop limit is too small.
+const (
+	answerTime = time.Second // to connect, and then for the header of the answer
+	// longest is far more than any answer of the service, in bytes.
+	longest = 64 << 10
+)
+
+// NewClient makes a client of the service at an endpoint; "" as for NewIMDS. Its answers
+// are bounded. Its times are those that the SDK gives a client of its own.
+func NewClient(endpoint string) *imds.Client {
+	sender := awshttp.NewBuildableClient().
+		WithDialerOptions(func(d *net.Dialer) { d.Timeout = answerTime }).
+		WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = answerTime })
+	return imds.New(imds.Options{Endpoint: endpoint, HTTPClient: httplimit.Client{Doer: sender, Most: longest}})
 }
 
 // Name is "imds".
@@ -83,15 +104,12 @@ func (s IMDS) optional(ctx context.Context, path string) (string, error) {
 	return strings.TrimSpace(value), nil
 }
 
-// longest is far more than any value of the service.
-const longest = 64 << 10
-
 func (s IMDS) get(ctx context.Context, path string) (string, error) {
 	output, err := s.client.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
 	if err != nil {
 		return "", err
 	}
-	value, err := io.ReadAll(io.LimitReader(output.Content, longest))
+	value, err := io.ReadAll(output.Content)
 	return string(value), errors.Join(err, output.Content.Close())
 }
 
