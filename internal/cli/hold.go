@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
@@ -149,18 +152,18 @@ func newSystemdCommand() *cobra.Command {
 // print writes the drop-in. Holding is idempotent, so that a unit that was killed
 // starts again with the volumes that it still holds.
 func (c *unitConfig) print(command *cobra.Command) error {
-	stem, kind, found := strings.Cut(c.unit, ".")
-	if !found || stem == "" || strings.ContainsAny(c.unit, "/ \t\n") {
-		return usageErrorf("--for %q is not the name of a unit such as postgresql.service", c.unit)
-	}
-	if !slices.Contains([]string{"service", "socket"}, kind) {
-		return usageErrorf("--for %s: only services and sockets run commands before they start", c.unit)
+	stem, kind, err := cutUnit(c.unit)
+	if err != nil {
+		return err
 	}
 	if len(c.volumes) == 0 {
 		return usageErrorf("no volume is given: --volume CLAIM:/PATH")
 	}
 	if c.name == "" {
 		c.name = holdName(stem)
+	}
+	if err := c.checkWords(); err != nil {
+		return err
 	}
 	where := ""
 	if c.root != defaultRoot {
@@ -183,7 +186,7 @@ func (c *unitConfig) print(command *cobra.Command) error {
 		volumes += " --volume " + quoteForSystemd(text)
 	}
 	section := map[string]string{"service": "Service", "socket": "Socket"}[kind]
-	_, err := fmt.Fprintf(command.OutOrStdout(), `# %s.d/holdfast.conf: the volumes of %s (holdfast systemd unit)
+	_, err = fmt.Fprintf(command.OutOrStdout(), `# %s.d/holdfast.conf: the volumes of %s (holdfast systemd unit)
 [Unit]
 # Not Requires=, which would stop the unit when the host is restarted.
 Wants=holdfast-host.service
@@ -195,6 +198,40 @@ ExecStartPre=+%s hold %s%s%s
 ExecStopPost=+%s release %s --ignore-not-found%s
 `, c.unit, c.unit, section, c.program, c.name, where, volumes, c.program, c.name, where)
 	return err
+}
+
+// cutUnit cuts the name of a unit (systemd.unit(5)) at its type.
+func cutUnit(name string) (stem, kind string, err error) {
+	at := strings.LastIndexByte(name, '.')
+	strange := strings.ContainsFunc(name, func(r rune) bool {
+		return !strings.ContainsRune(`:-_.\@`, r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+	if at <= 0 || strange {
+		return "", "", usageErrorf("--for %q is not the name of a unit such as postgresql.service", name)
+	}
+	stem, kind = name[:at], name[at+1:]
+	if !slices.Contains([]string{"service", "socket"}, kind) {
+		return "", "", usageErrorf("--for %s: only services and sockets run commands before they start", name)
+	}
+	return stem, kind, nil
+}
+
+// checkWords refuses what the host would refuse when the unit starts, and what a line of
+// a unit cannot have: systemd takes no control characters and no invalid UTF-8 there, and
+// reads no quotes in the path of the program.
+func (c *unitConfig) checkWords() error {
+	if problems := content.IsDNS1123Subdomain(c.name); len(problems) > 0 {
+		return usageErrorf("the name of the hold, %q: %s: give another one with --name", c.name, strings.Join(problems, "; "))
+	}
+	if !filepath.IsAbs(c.program) || quoteForSystemd(c.program) != c.program {
+		return usageErrorf("--program %q is not an absolute path without spaces, quotes and the characters \\ %% $ ;", c.program)
+	}
+	for _, word := range append([]string{c.program, c.root}, c.volumes...) {
+		if !utf8.ValidString(word) || strings.ContainsFunc(word, unicode.IsControl) {
+			return usageErrorf("%q has a control character or is not UTF-8: systemd does not take it", word)
+		}
+	}
+	return nil
 }
 
 // holdName makes a name of an object of a unit's name.

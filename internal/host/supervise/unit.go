@@ -108,9 +108,14 @@ func (u *Unit) check() error {
 	return u.checkTexts()
 }
 
-// checkTexts finds variables that are never replaced, before the driver is
-// started with them.
+// checkTexts finds variables that are never replaced, and zero bytes, which no argument
+// can have, before the driver is started with them.
 func (u *Unit) checkTexts() error {
+	for field, text := range map[string]string{"user": u.User, "workingDirectory": u.WorkingDirectory} {
+		if strings.ContainsRune(text, 0) {
+			return fmt.Errorf("%s: %q has a zero byte", field, text)
+		}
+	}
 	none := func(name string) (string, bool) { return "", slices.Contains(variables(), name) }
 	for i, argument := range u.Command {
 		if _, err := replace(argument, none); err != nil {
@@ -134,6 +139,9 @@ func variables() []string {
 
 // replace puts in the values of $(NAME).
 func replace(text string, value func(string) (string, bool)) (string, error) {
+	if strings.ContainsRune(text, 0) {
+		return "", fmt.Errorf("%q has a zero byte", text)
+	}
 	var result strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "$")

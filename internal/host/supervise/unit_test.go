@@ -44,6 +44,8 @@ func TestParse_refusesByName(t *testing.T) {
 		"name: a\ncommand: [a, $(ROOT]":                                "command[1]: $(ROOT",
 		"name: a\ncommand: [a]\nenvironment: {X: $(Y)}":                "environment.X: $(Y",
 		"name: a\ncommand: [a]\nenvironment: {'X=': a}":                "not a name of a variable",
+		"name: a\ncommand: [\"a\\0\"]":                                 "command[0]: \"a\\x00\" has a zero byte",
+		"name: a\ncommand: [a]\nuser: \"0\\0\"":                        "user: \"0\\x00\" has a zero byte",
 		"name: a\ncommand: [a]\nworkingDirectory: x":                   "not an absolute path",
 		"name: a\ncommand: [a]\nrolling: true":                         "needs register: true",
 		"name: a\ncommand: [a]\nstopGrace: -1s":                        "stopGrace: -1s is negative",
