@@ -58,7 +58,8 @@ test: test-packages size bin/ec2emu
 # model with 10,000 operations; `make test` runs there the operations that copy, and
 # 4,000. Then 5,000 volumes of the ebs backend under EC2's throttling; `make test`
 # takes 1,000. Then the packages that mount under the race detector, all tests
-# under wine, the status page in a browser, and the alerts with a Prometheus.
+# under wine, the status page in a browser, the alerts with a Prometheus, and each
+# fuzz target for ten seconds.
 .PHONY: test-all
 test-all: test
 	$(ROOT) $(GO) test -tags=$(TAGS),testall -timeout 30m -exec $(CURDIR)/test/isolated -run 'TestCrash|TestFault|TestModel' ./internal/backend/local
@@ -67,6 +68,15 @@ test-all: test
 	$(MAKE) test-windows
 	$(MAKE) test-status
 	$(MAKE) test-monitoring
+	$(MAKE) fuzz TIME=10s
+
+# Every fuzz target, or those that NAME matches, for TIME each, JOBS at a time. Targets
+# that resolve paths or open stores work on scratch directories.
+TIME ?= 10m
+JOBS ?= 1
+.PHONY: fuzz
+fuzz:
+	$(ROOT) env GO="$(GO)" test/isolated test/fuzz -t $(TIME) -j $(JOBS) $(if $(NAME),-n '$(NAME)') ./internal/... ./proto/... ./simulation/...
 
 # The stripped binary, all doors and all backends, stays small.
 SIZE_LIMIT := 45000000

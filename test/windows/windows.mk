@@ -39,10 +39,3 @@ bench-windows: bin/csi-proxy.exe
 	trap 'test/windows/wine/setup.sh --stop' EXIT; \
 	test/windows/wine/run.sh bin/bench-windows.exe -proxy bin/csi-proxy.exe $(if $(REFERENCE),-reference $(REFERENCE))
 
-# Each fuzz target of what reads others' bytes and texts on Windows, five minutes
-# each: FUZZ_TIME and FUZZ_JOBS change that.
-FUZZ_TIME ?= 5m
-FUZZ_JOBS ?= 2
-.PHONY: fuzz-windows
-fuzz-windows:
-	GO="$(GO)" test/fuzz -t $(FUZZ_TIME) -j $(FUZZ_JOBS) ./internal/csiproxy/... ./proto/... ./internal/policy/...

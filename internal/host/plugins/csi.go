@@ -143,10 +143,10 @@ func validateNode(answer *csi.NodeGetInfoResponse) error {
 	segments := answer.GetAccessibleTopology().GetSegments()
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
 		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
-			return fmt.Errorf("the topology key %q: %s", key, strings.Join(problems, "; "))
+			return fmt.Errorf("the topology key %.300q: %s", key, strings.Join(problems, "; "))
 		}
 		if problems := validation.IsValidLabelValue(segments[key]); len(problems) > 0 {
-			return fmt.Errorf("the topology value %s=%q: %s", key, segments[key], strings.Join(problems, "; "))
+			return fmt.Errorf("the topology value %s=%.300q: %s", key, segments[key], strings.Join(problems, "; "))
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,6 +119,10 @@ func (a *answers) GetInfo(context.Context, *registration.InfoRequest) (*registra
 	}, nil
 }
 
+// longestRefusal bounds the kubelet's reason in bytes: the log and each answer about the
+// registration have it.
+const longestRefusal = 1 << 10
+
 // NotifyRegistrationStatus records and logs the result. After a refusal the kubelet
 // retries by itself, so that exiting would only lose the registration.
 func (a *answers) NotifyRegistrationStatus(
@@ -127,7 +132,7 @@ func (a *answers) NotifyRegistrationStatus(
 		a.status.result(true, "")
 		a.options.Logger.InfoContext(ctx, "registered")
 	} else {
-		refusal := s.GetError()
+		refusal := strings.ToValidUTF8(s.GetError()[:min(len(s.GetError()), longestRefusal)], "")
 		if refusal == "" {
 			refusal = "it gave no reason"
 		}
