@@ -58,13 +58,14 @@ func (l Limits) withDefaults() Limits {
 type Server struct {
 	*grpc.Server
 	limits Limits
+	calls  *calls
 }
 
 // New makes a server. Options come after the limits, and can replace those of gRPC.
 func New(limits Limits, options ...grpc.ServerOption) *Server {
 	limits = limits.withDefaults()
 	c := newCalls(limits)
-	return &Server{limits: limits, Server: grpc.NewServer(append([]grpc.ServerOption{
+	return &Server{limits: limits, calls: c, Server: grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(limits.Message), grpc.MaxConcurrentStreams(streams), grpc.MaxHeaderListSize(headerList),
 		grpc.ConnectionTimeout(preface), grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer),
 		grpc.StatsHandler(c), grpc.InTapHandle(c.admit), grpc.ChainUnaryInterceptor(arrived),
