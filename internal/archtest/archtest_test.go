@@ -75,7 +75,7 @@ func rules() []rule {
 			"k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery", "k8s.io/client-go/informers", "k8s.io/client-go/applyconfigurations",
 			"k8s.io/client-go/tools/leaderelection", "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset",
 		}, why: "client-go's clientsets register every API group of Kubernetes, 11 MB of the binary; internal/kube/api has those that are used, also for tests' own clients: simulation/apiserver"},
-		{from: "internal/", except: []string{"internal/linux/command", "internal/host/workload", "internal/host/supervise"}, not: []string{"os/exec"}, direct: true,
+		{from: "internal/", except: []string{"internal/linux/command", "internal/host/workload", "internal/host/supervise", "internal/grpcserver/peertest"}, not: []string{"os/exec"}, direct: true,
 			why: "programs are spawned through one interface with a context, a bound and a captured stderr"},
 	}
 }
