@@ -23,7 +23,7 @@ func TestEphemeralSize_acceptsOnlyASize(t *testing.T) {
 	for text, want := range map[string]error{
 		"": backend.ErrInvalid, "much": backend.ErrInvalid, "1GiB": backend.ErrInvalid, "-1": backend.ErrOutOfRange,
 		"0": backend.ErrOutOfRange, "11Gi": backend.ErrOutOfRange, "1e30": backend.ErrOutOfRange, "9Ei": backend.ErrOutOfRange,
-		"1e" + strings.Repeat("9", 40): backend.ErrInvalid, "1e999999999": backend.ErrOutOfRange,
+		"1e" + strings.Repeat("9", 40): backend.ErrInvalid, "1e999999999": backend.ErrInvalid, "1234567890123456789e999999999": backend.ErrInvalid,
 	} {
 		if got, err := ephemeralSize(map[string]string{"size": text}, most); !errors.Is(err, want) {
 			t.Errorf("%.40q: got %d, %v; want %v", text, got, err, want)

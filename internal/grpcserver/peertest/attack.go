@@ -43,7 +43,7 @@ type Server struct {
 }
 
 // patience is how long a peer goes on.
-const patience = 2 * time.Second
+const patience = time.Second
 
 // variable of the environment has the Server for the process of the peers.
 const variable = "HOLDFAST_TEST_PEERS"
