@@ -58,8 +58,8 @@ test: test-packages size bin/ec2emu
 # model with 10,000 operations; `make test` runs there the operations that copy, and
 # 4,000. Then 5,000 volumes of the ebs backend under EC2's throttling; `make test`
 # takes 1,000. Then the packages that mount under the race detector, all tests
-# under wine, the status page in a browser, the alerts with a Prometheus, and each
-# fuzz target for ten seconds.
+# under wine, the status page in a browser, the alerts with a Prometheus, each fuzz
+# target for ten seconds, and a Debian that reboots and loses its power.
 .PHONY: test-all
 test-all: test
 	$(ROOT) $(GO) test -tags=$(TAGS),testall -timeout 30m -exec $(CURDIR)/test/isolated -run 'TestCrash|TestFault|TestModel' ./internal/backend/local
@@ -69,6 +69,7 @@ test-all: test
 	$(MAKE) test-status
 	$(MAKE) test-monitoring
 	$(MAKE) fuzz TIME=10s
+	$(MAKE) test-machine
 
 # Every fuzz target, or those that NAME matches, for TIME each, JOBS at a time. Targets
 # that resolve paths or open stores work on scratch directories.
@@ -112,7 +113,7 @@ lint: bin/golangci-lint vet
 	bin/golangci-lint run ./...
 
 vet:
-	$(GO) vet -tags $(TAGS),docs,kubernetes,nvme,wine ./...
+	$(GO) vet -tags $(TAGS),docs,kubernetes,machine,nvme,wine ./...
 	$(GO) vet -tags $(TAGS),testall ./internal/backend/local
 	cd test/status && $(GO) vet ./...
 
@@ -141,6 +142,28 @@ test-vm: test-packages
 test-nvme: test-packages
 	$(ROOT) test/vm/install-packages
 	GO="$(GO)" test/nvme/run
+
+# A whole Debian under QEMU (docs/guides/machine-laboratory.md): what its disk loses,
+# one reboot and one power cut under load. The nightly target has 200 of each.
+MACHINE_TEST ?= .
+MACHINE_ROUNDS ?= 1
+MACHINE_SEED ?= 0
+MACHINE_TIMEOUT ?= 3h
+machine_test = $(ROOT) $(GO) test -tags $(TAGS),machine -count=1 -v -timeout $(MACHINE_TIMEOUT) ./test/machine \
+	-run '$(MACHINE_TEST)' -machine.rounds=$(MACHINE_ROUNDS) -machine.seed=$(MACHINE_SEED) \
+	$(if $(MACHINE_KEEP),-machine.keep=$(abspath $(MACHINE_KEEP)))
+.PHONY: test-machine test-machine-nightly bin/machine-guest
+test-machine test-machine-nightly: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
+test-machine: bin/holdfast bin/machine-guest
+	$(ROOT) test/machine/install-packages
+	$(machine_test)
+
+test-machine-nightly: MACHINE_ROUNDS = 200
+test-machine-nightly: MACHINE_TIMEOUT = 48h
+test-machine-nightly: test-machine
+
+bin/machine-guest:
+	$(GO) build -ldflags '-s -w' -o $@ ./test/machine/guest
 
 # The first table of docs/reference/benchmarks.md; that of Kubernetes is by
 # bench-kubernetes.
