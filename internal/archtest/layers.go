@@ -16,8 +16,8 @@ func Layers() [][]string {
 	return [][]string{
 		{
 			"internal/concurrency", "internal/connlimit", "internal/durable", "internal/failpoint", "internal/fuzztest",
-			"internal/logformat", "internal/metrics", "internal/progress", "internal/quantity", "internal/sample",
-			"internal/spelling", "internal/tartree", "internal/tracing",
+			"internal/logformat", "internal/metrics", "internal/progress", "internal/quantity", "internal/redact",
+			"internal/sample", "internal/spelling", "internal/tartree", "internal/tracing",
 		},
 		{"internal/backend"}, // the seam
 		{"internal/linux"},

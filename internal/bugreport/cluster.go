@@ -13,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
+	"github.com/holdfast-csi/holdfast/internal/redact"
 	"github.com/holdfast-csi/holdfast/internal/why"
 )
 
@@ -114,10 +114,19 @@ func (c *clusterSources) ownPods(ctx context.Context) (own []corev1.Pod, err err
 
 func isOwn(pod *corev1.Pod) bool {
 	return strings.HasPrefix(pod.Labels["app.kubernetes.io/name"], "holdfast") ||
-		slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {
-			words := slices.Concat(container.Command, container.Args)
-			return strings.Contains(path.Base(container.Image), "holdfast") || len(words) > 0 && path.Base(words[0]) == "holdfast"
-		})
+		slices.ContainsFunc(pod.Spec.Containers, runsHoldfast)
+}
+
+func runsHoldfast(container corev1.Container) bool {
+	words := slices.Concat(container.Command, container.Args)
+	return strings.Contains(path.Base(container.Image), "holdfast") || len(words) > 0 && path.Base(words[0]) == "holdfast"
+}
+
+// hasOwnLog reports whether a container of one of the pods is Holdfast's. Next to it can be
+// another vendor's driver, whose lines may have anything. The chart holdfast has no others,
+// whatever the name of its image in a registry.
+func hasOwnLog(pod *corev1.Pod, container corev1.Container) bool {
+	return pod.Labels["app.kubernetes.io/name"] == "holdfast" || runsHoldfast(container)
 }
 
 func (c *clusterSources) podObjects(context.Context) ([]byte, error) {
@@ -204,7 +213,7 @@ func isIntents(object map[string]any) bool {
 		text, _ := value.(string)
 		var decoded any
 		if json.Unmarshal([]byte(text), &decoded) != nil {
-			decoded = csimessage.Hidden
+			decoded = redact.Hidden
 		}
 		intents[key] = decoded
 	}
@@ -229,11 +238,14 @@ func (c *clusterSources) events(ctx context.Context) ([]byte, error) {
 	})
 }
 
-// logs are the last lines of each container of the pods, and of the one before a restart.
+// logs are the last lines of each of Holdfast's containers, and of the one before a restart.
 func (c *clusterSources) logs() (sources []Source) {
 	for i := range c.pods {
 		pod := &c.pods[i]
 		for _, container := range pod.Spec.Containers {
+			if !hasOwnLog(pod, container) {
+				continue
+			}
 			address := "/api/v1/namespaces/" + url.PathEscape(pod.Namespace) + "/pods/" + url.PathEscape(pod.Name) + "/log"
 			query := url.Values{"container": {container.Name}, "tailLines": {tailLines}, "timestamps": {"true"}}
 			name := path.Join("logs", pod.Namespace, pod.Name, container.Name)

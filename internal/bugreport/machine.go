@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 	"github.com/holdfast-csi/holdfast/internal/linux/command"
+	"github.com/holdfast-csi/holdfast/internal/redact"
 )
 
 // Machine are the sources about this machine: its kernel, tools and mounts, the processes
@@ -116,7 +116,7 @@ func processes(context.Context) ([]byte, error) {
 // have passwords in any form.
 func withoutCommand(words []string) []string {
 	if end := slices.Index(words, "--"); end >= 0 && end < len(words)-1 {
-		return append(words[:end+1:end+1], csimessage.Hidden)
+		return append(words[:end+1:end+1], redact.Hidden)
 	}
 	return words
 }

@@ -6,14 +6,14 @@ import (
 	"regexp"
 	"strings"
 
-	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
+	"github.com/holdfast-csi/holdfast/internal/redact"
 )
 
 // Text hides what looks like a secret in a text: the user part of URLs, and the values of
 // names such as password= or --api-token.
 func Text(data []byte) []byte {
-	hidden := []byte(`${1}` + csimessage.Hidden)
-	sensitive := "(?:" + strings.ReplaceAll(strings.Join(csimessage.SecretNames(), "|"), "-", "[-_.]?") + ")"
+	hidden := []byte(`${1}` + redact.Hidden)
+	sensitive := "(?:" + strings.ReplaceAll(strings.Join(redact.SecretNames(), "|"), "-", "[-_.]?") + ")"
 	for _, pattern := range []string{
 		`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s"'@]+@`,
 		`(?i)([-_.a-z0-9]*` + sensitive + `\\?["']?\s*[:=]\s*(?:bearer\s+)?\\?["'])[^"'\\]*`,
@@ -37,38 +37,38 @@ func Objects(data []byte) ([]byte, error) {
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return nil, fmt.Errorf("the host's answer: %w", err)
 	}
-	redact("", tree)
+	hide("", tree)
 	return json.MarshalIndent(tree, "", "  ")
 }
 
-// redact hides values in place; field is the name of the tree.
-func redact(field string, tree any) {
+// hide hides values in place; field is the name of the tree.
+func hide(field string, tree any) {
 	switch tree := tree.(type) {
 	case []any:
 		for i, element := range tree {
 			if _, text := element.(string); text && isHidden(field) {
-				tree[i] = csimessage.Hidden
+				tree[i] = redact.Hidden
 			}
-			redact(field, element)
+			hide(field, element)
 		}
 	case map[string]any:
 		for name, value := range tree {
-			redactField(field, name, value, tree)
+			hideField(field, name, value, tree)
 		}
 	}
 }
 
-func redactField(field, name string, value any, in map[string]any) {
+func hideField(field, name string, value any, in map[string]any) {
 	text, isText := value.(string)
 	switch {
-	case isText && (isHidden(field) || isOfVariable(field, name) || csimessage.IsSecretName(name)):
-		in[name] = csimessage.Hidden
+	case isText && (isHidden(field) || isOfVariable(field, name) || redact.IsSecretName(name)):
+		in[name] = redact.Hidden
 	case name == "kubectl.kubernetes.io/last-applied-configuration":
 		delete(in, name)
 	case isText && strings.HasPrefix(text, "{"): // an object in a text, such as an annotation's
-		in[name] = csimessage.Hidden
+		in[name] = redact.Hidden
 	default:
-		redact(name, value)
+		hide(name, value)
 	}
 }
 

@@ -33,7 +33,7 @@ func reported(t *testing.T) *apiserver.Cluster {
 	holdfast := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "holdfast-node-1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "driver", Image: "example.com/holdfast:1", Args: []string{"--token=" + reportMarker},
 		Env: []corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "http://u:" + reportMarker + "@proxy"}},
-	}}}}
+	}, {Name: "vendor", Image: "example.com/csi:1"}}}}
 	other := &corev1.Pod{ObjectMeta: meta("shop", "web"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}}
 	volume := &corev1.PersistentVolume{ObjectMeta: meta("", "pv-1"), Spec: corev1.PersistentVolumeSpec{
 		MountOptions: []string{"vers=3", "password=" + reportMarker},
@@ -125,6 +125,9 @@ func TestBugreport_ofACluster(t *testing.T) {
 		if !strings.Contains(out.String(), strings.TrimSuffix(name, ".missing")) {
 			t.Errorf("%s is not in the list: %s", name, &out)
 		}
+	}
+	if text, ok := files["logs/storage/holdfast-node-1/vendor.txt"]; ok {
+		t.Errorf("the log of a vendor's driver is in the report: %q", text)
 	}
 	if text := files["logs/storage/holdfast-node-1/driver.txt"]; !strings.Contains(text, "--token=(redacted)") {
 		t.Errorf("the log of the driver is %q", text)

@@ -31,7 +31,7 @@ func call[Q proto.Message, A any](
 	answer, err := invoke(ctx, request, grpc.Trailer(&trailer))
 	err = ended(ctx, known(err))
 	for _, text := range trailer.Get(message.WarningTrailer) {
-		backend.Warn(ctx, message.WithoutSecrets(text, message.SecretsOf(request)))
+		backend.Warn(ctx, message.SecretsOf(request).Text(text))
 	}
 	c.observe(name, err, time.Since(start))
 	noteCode(ctx, name, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csi/message"
+	"github.com/holdfast-csi/holdfast/internal/redact"
 )
 
 // Error is a driver's answer that is not OK. It wraps the sentinel of package backend
@@ -46,14 +46,14 @@ func (e *Error) Unwrap() error { return e.kind }
 // call is unknown then. It hides the secrets of the request in the driver's message:
 // drivers show the command that failed, and events, logs and conditions have readers
 // who may not read Secrets.
-func translate(err error, driver, call, thing string, secrets []string) error {
+func translate(err error, driver, call, thing string, secrets redact.Secrets) error {
 	answer, ok := status.FromError(err)
 	if !ok {
 		return fmt.Errorf("driver %s: %s %s: %w", driver, call, thing, err)
 	}
 	return &Error{
 		Driver: driver, Call: call, Thing: thing,
-		Code: answer.Code().String(), Message: message.WithoutSecrets(answer.Message(), secrets),
+		Code: answer.Code().String(), Message: secrets.Text(answer.Message()),
 		number: answer.Code(), kind: kindOf(answer.Code()),
 	}
 }

@@ -149,7 +149,7 @@ func (p plain) LogValue() slog.Value { return slog.StringValue(string(p)) }
 // clean is a driver's message without the secrets it was given.
 func (r *relayRecord) clean(text string) string {
 	for _, request := range r.asked {
-		text = csimessage.WithoutSecrets(text, csimessage.SecretsOf(request))
+		text = csimessage.SecretsOf(request).Text(text)
 	}
 	return text
 }

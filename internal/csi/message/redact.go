@@ -1,29 +1,22 @@
 package message
 
 import (
-	"cmp"
-	"encoding/json"
 	"log/slog"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/holdfast-csi/holdfast/internal/redact"
 )
 
 // TokensKey carries service account tokens in a volume context (Kubernetes).
 const TokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // Hidden replaces a secret.
-const Hidden = "(redacted)"
-
-// shortestSecret is the length in bytes from which a secret is searched in
-// error messages; shorter ones occur in any text.
-const shortestSecret = 4
+const Hidden = redact.Hidden
 
 // Loggable shows a message in a log without its secrets; see Shown.
 type Loggable struct{ Message proto.Message }
@@ -65,7 +58,7 @@ func visitSecrets(
 			whole(message, field)
 		case field.IsMap() && field.MapValue().Kind() == protoreflect.StringKind:
 			value.Map().Range(func(name protoreflect.MapKey, _ protoreflect.Value) bool {
-				if name.String() == TokensKey || IsSecretName(name.String()) {
+				if name.String() == TokensKey || redact.IsSecretName(name.String()) {
 					key(value.Map(), name)
 				}
 				return true
@@ -106,82 +99,34 @@ func redactKey(entries protoreflect.Map, key protoreflect.MapKey) {
 // SecretsOf collects the secret values of a request, so that an error that
 // repeats one can be cleaned. Of a mount flag such as password=x it is the value:
 // an error has to be able to name the flag it refuses. Each value is there in the
-// forms in which programs repeat it, and the tokens of a service account one by one.
-func SecretsOf(request proto.Message) []string {
-	var found secretForms
+// forms in which programs repeat it, and so are the secrets inside of it, such as the
+// tokens of a service account.
+func SecretsOf(request proto.Message) (found redact.Secrets) {
 	visitSecrets(request.ProtoReflect(),
 		func(message protoreflect.Message, field protoreflect.FieldDescriptor) {
 			switch value := message.Get(field); {
 			case field.IsMap():
 				value.Map().Range(func(_ protoreflect.MapKey, value protoreflect.Value) bool {
-					found.add(value.String())
+					found.Add(value.String())
 					return true
 				})
 			case field.IsList():
 				for i := range value.List().Len() {
-					found.addFlag(value.List().Get(i).String())
+					addFlag(&found, value.List().Get(i).String())
 				}
 			}
 		},
 		func(entries protoreflect.Map, key protoreflect.MapKey) {
-			if key.String() == TokensKey {
-				found.addTokens(entries.Get(key).String())
-				return
-			}
-			found.addNamed(entries.Get(key).String())
+			found.AddNamed(entries.Get(key).String())
 		})
-	// The longest first: a secret that begins with another must not be half left.
-	slices.SortFunc(found, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
-	return slices.Compact(found)
-}
-
-// secretForms are secret values as error messages may repeat them.
-type secretForms []string
-
-// add adds a value as it is, without the space around it, which drivers cut off, and as
-// the inside of a quoted text and of a URL.
-func (f *secretForms) add(value string) {
-	trimmed := strings.TrimSpace(value)
-	quoted := strconv.Quote(trimmed)
-	for _, form := range []string{value, trimmed, quoted[1 : len(quoted)-1], url.QueryEscape(trimmed), url.PathEscape(trimmed)} {
-		if len(form) >= shortestSecret {
-			*f = append(*f, form)
-		}
-	}
-}
-
-// addNamed adds a value that is taken for a secret by its name; a boolean is a setting.
-func (f *secretForms) addNamed(value string) {
-	if _, err := strconv.ParseBool(value); err != nil {
-		f.add(value)
-	}
+	return found
 }
 
 // addFlag adds the secret values of a mount flag, which may be several options.
-func (f *secretForms) addFlag(flag string) {
+func addFlag(found *redact.Secrets, flag string) {
 	for option := range strings.SplitSeq(flag, ",") {
-		if name, value, ok := strings.Cut(option, "="); ok && IsSecretName(name) {
-			f.addNamed(value)
+		if name, value, ok := strings.Cut(option, "="); ok && redact.IsSecretName(name) {
+			found.AddNamed(value)
 		}
 	}
-}
-
-// addTokens adds the tokens for each audience, next to the whole.
-func (f *secretForms) addTokens(text string) {
-	f.add(text)
-	audiences := map[string]struct {
-		Token string `json:"token"`
-	}{}
-	_ = json.Unmarshal([]byte(text), &audiences) // another form is hidden as a whole
-	for _, audience := range audiences {
-		f.add(audience.Token)
-	}
-}
-
-// WithoutSecrets is a text with each of the secrets hidden.
-func WithoutSecrets(text string, secrets []string) string {
-	for _, secret := range secrets {
-		text = strings.ReplaceAll(text, secret, Hidden)
-	}
-	return text
 }

@@ -93,7 +93,7 @@ func (c *calls) guarded(
 ) (response any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			text := secretsOf(request).scrub(fmt.Sprint(cause))
+			text := secretsOf(request).Text(fmt.Sprint(cause))
 			c.log.ErrorContext(ctx, "panic in a call", "rpc", method, "pipe", c.pipe, "panic", text,
 				"stack", string(debug.Stack()))
 			err = fmt.Errorf("a fault in csi-proxy ended the call: %s; its log has the details", text)

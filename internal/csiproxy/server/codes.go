@@ -4,18 +4,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/statuscode"
+	"github.com/holdfast-csi/holdfast/internal/redact"
 )
 
 // toStatus converts an error of the host to a gRPC status; no other function does. The
 // status has no secret of the request.
-func toStatus(err error, secrets secrets) error {
+func toStatus(err error, secrets redact.Secrets) error {
 	if err == nil {
 		return nil
 	}
 	if given, ok := status.FromError(err); ok {
-		return status.Error(given.Code(), secrets.scrub(given.Message()))
+		return status.Error(given.Code(), secrets.Text(given.Message()))
 	}
-	message := secrets.scrub(err.Error())
+	message := secrets.Text(err.Error())
 	if message == "" {
 		message = "the operation failed without an error text"
 	}

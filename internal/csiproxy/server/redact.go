@@ -1,25 +1,20 @@
 package server
 
 import (
-	"cmp"
 	"log/slog"
-	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
+	"github.com/holdfast-csi/holdfast/internal/redact"
 )
 
 const (
-	// redacted replaces a secret.
+	// redacted replaces the field of a secret; redact.Hidden is in texts.
 	redacted = "***"
-	// shortestSecret is the length in bytes from which a secret is searched for in
-	// error texts; shorter strings occur in any text.
-	shortestSecret = 4
 	// longestText bounds the text of a field in the log, in bytes. It exceeds the longest
 	// path.
 	longestText = 300
@@ -89,18 +84,9 @@ func shorten(text string) string {
 	return text[:end] + "…"
 }
 
-// secrets are those of one request, the longest first: if one begins with another, scrub
-// must remove all of it.
-type secrets []string
-
-// secretsOf finds the secrets of a request, so that scrub can remove them from an error.
-func secretsOf(request proto.Message) (found secrets) {
-	visitSecrets(request.ProtoReflect(), func(text string) {
-		if len(text) >= shortestSecret {
-			found = append(found, text)
-		}
-	})
-	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+// secretsOf finds the secrets of a request, so that they can be removed from an error.
+func secretsOf(request proto.Message) (found redact.Secrets) {
+	visitSecrets(request.ProtoReflect(), found.Add)
 	return found
 }
 
@@ -115,14 +101,4 @@ func visitSecrets(message protoreflect.Message, visit func(string)) {
 		}
 		return true
 	})
-}
-
-// scrub removes the secrets from a text, quoted ones too.
-func (s secrets) scrub(text string) string {
-	for _, secret := range s {
-		text = strings.ReplaceAll(text, secret, redacted)
-		quoted := strconv.Quote(secret)
-		text = strings.ReplaceAll(text, quoted[1:len(quoted)-1], redacted)
-	}
-	return text
 }
