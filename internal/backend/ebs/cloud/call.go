@@ -81,6 +81,7 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 		if failed == nil {
 			return out, nil
 		}
+		failed.Message = c.credentials.hide(failed.Message)
 		lost = lost || kind == lostAnswer
 		if ctx.Err() != nil {
 			return nil, interrupted(ctx, op, failed, lost && op.class != free, "the call was under way")

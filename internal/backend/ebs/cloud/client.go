@@ -118,7 +118,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		e.APIOptions = append(e.APIOptions, userAgent(o.UserAgent)...)
 		e.APIOptions = append(e.APIOptions, userAgent(o.UserAgentExtra)...)
 		if o.LogRequests {
-			e.ClientLogMode, e.Logger = aws.LogRequestWithBody|aws.LogResponseWithBody, requestLog{o.Logger}
+			e.ClientLogMode, e.Logger = aws.LogRequestWithBody|aws.LogResponseWithBody, requestLog{o.Logger, c.credentials.hide}
 		}
 	})
 	lifetime, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx may end before the client

@@ -113,9 +113,6 @@ func StaticCredentials(id, secret string) aws.CredentialsProvider {
 	return credentials.NewStaticCredentialsProvider(id, secret, "")
 }
 
-// credentialsCache returns credentials and marks its failures as credentialsError.
-type credentialsCache struct{ inner aws.CredentialsProvider }
-
 // credentialsError reports that no credentials are available to sign a call.
 type credentialsError struct{ cause error }
 
@@ -124,22 +121,3 @@ func (e *credentialsError) Error() string {
 }
 
 func (e *credentialsError) Unwrap() error { return e.cause }
-
-// Retrieve implements aws.CredentialsProvider.
-func (c *credentialsCache) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	if c.inner == nil {
-		return aws.Credentials{}, &credentialsError{errors.New("no source of credentials is configured")}
-	}
-	got, err := c.inner.Retrieve(ctx)
-	if err != nil && ctx.Err() == nil {
-		return got, &credentialsError{err}
-	}
-	return got, err
-}
-
-// invalidate makes the next call fetch new credentials.
-func (c *credentialsCache) invalidate() {
-	if cache, ok := c.inner.(*aws.CredentialsCache); ok {
-		cache.Invalidate()
-	}
-}

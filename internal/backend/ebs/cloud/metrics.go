@@ -2,6 +2,8 @@ package cloud
 
 import (
 	"context"
+	"regexp"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +22,7 @@ type instruments struct {
 	inFlight   *prometheus.GaugeVec
 	waited     *prometheus.HistogramVec
 	queue      *queueCollector
+	codes      errorCodes
 }
 
 func newMetrics(registerer prometheus.Registerer, pace *pacer) (*instruments, error) {
@@ -86,7 +89,7 @@ func (c *Client) observed(ctx context.Context, action string, began time.Time, f
 	case kind == throttled:
 		c.metrics.throttles.WithLabelValues(action).Inc()
 	case failed != nil:
-		c.metrics.errors.WithLabelValues(action, firstOf(failed.Code, "unreachable")).Inc()
+		c.metrics.errors.WithLabelValues(action, c.metrics.codes.label(failed.Code)).Inc()
 	default:
 		c.metrics.duration.WithLabelValues(action).Observe(time.Since(began).Seconds())
 	}
@@ -97,6 +100,38 @@ func (c *Client) observed(ctx context.Context, action string, began time.Time, f
 		return // its caller left
 	}
 	c.health.note(failed, kind)
+}
+
+// mostCodes bounds the error codes that are labels; EC2's documentation has about 400, of
+// which a driver of EBS sees a dozen.
+const mostCodes = 50
+
+// codeForm is that of EC2's codes, such as InvalidVolume.NotFound.
+var codeForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._]{0,63}$`)
+
+// errorCodes are the codes that were seen.
+type errorCodes struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// label is the label of a code: of no answer unreachable, of what is not EC2's, or one too
+// many, other. An endpoint that invents codes makes no more series than that.
+func (e *errorCodes) label(code string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case code == "":
+		return "unreachable"
+	case e.seen[code]:
+		return code
+	case len(e.seen) >= mostCodes || !codeForm.MatchString(code):
+		return "other"
+	case e.seen == nil:
+		e.seen = map[string]bool{}
+	}
+	e.seen[code] = true
+	return code
 }
 
 // queueCollector reports the number of calls in the queue, and the pace.

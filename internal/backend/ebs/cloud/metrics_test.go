@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,5 +66,24 @@ func TestPace_ageOfTheOldestCall(t *testing.T) {
 	a.waiting = []*ticket{{came: now.Add(-time.Second)}, {came: now.Add(-time.Minute)}, {came: now}}
 	if age := a.oldest(now); age != time.Minute {
 		t.Errorf("the age is %v, want a minute", age)
+	}
+}
+
+// Series are bounded, whatever an endpoint answers.
+func TestErrorCodes_areBounded(t *testing.T) {
+	var codes errorCodes
+	for code, want := range map[string]string{
+		"": "unreachable", "InvalidVolume.NotFound": "InvalidVolume.NotFound", "has space": "other", "AKIA/secret": "other", strings.Repeat("a", 65): "other",
+	} {
+		if got := codes.label(code); got != want {
+			t.Errorf("%q has the label %q; want %q", code, got, want)
+		}
+	}
+	labels := map[string]bool{}
+	for i := range 10 * mostCodes {
+		labels[codes.label("Invented"+strconv.Itoa(i))] = true
+	}
+	if len(labels) > mostCodes || codes.label("InvalidVolume.NotFound") != "InvalidVolume.NotFound" {
+		t.Errorf("%d labels", len(labels))
 	}
 }
