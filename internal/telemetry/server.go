@@ -35,7 +35,7 @@ type Server struct {
 // certificate cannot be read.
 func (s Server) Run(ctx context.Context) error {
 	server := &http.Server{
-		Handler: s.Handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerSize,
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerSize,
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: streams},
 		ErrorLog: slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
@@ -50,6 +50,7 @@ func (s Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	server.Handler = withoutRebinding(listener.Addr(), s.Handler)
 	if s.Listening != nil {
 		s.Listening(listener.Addr())
 	}
