@@ -15,6 +15,9 @@ func VolumeID(id string) attribute.KeyValue { return attribute.String("csi.volum
 // SnapshotID is the snapshot_id of a CSI call.
 func SnapshotID(id string) attribute.KeyValue { return attribute.String("csi.snapshot.id", id) }
 
+// Subject is the ID of the object of a CSI call, or the name of what it creates.
+func Subject(id string) attribute.KeyValue { return attribute.String("csi.subject", id) }
+
 // Claim describes a PersistentVolumeClaim.
 func Claim(namespace, name, uid string) []attribute.KeyValue {
 	return []attribute.KeyValue{

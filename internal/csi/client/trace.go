@@ -26,7 +26,7 @@ func (c *Client) traced(ctx context.Context, call, subject string) (context.Cont
 		attributes = append(attributes, tracing.Driver(c.options.Driver))
 	}
 	if subject != "" {
-		attributes = append(attributes, attribute.String("csi.subject", subject))
+		attributes = append(attributes, tracing.Subject(subject))
 	}
 	ctx, end := tracing.Call(ctx, method, attributes...)
 	span := trace.SpanFromContext(ctx)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -21,6 +22,7 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 	"github.com/holdfast-csi/holdfast/internal/progress"
 	"github.com/holdfast-csi/holdfast/internal/step"
+	"github.com/holdfast-csi/holdfast/internal/tracing"
 )
 
 // interceptor wraps every call: it checks limits, recovers panics, turns the error into
@@ -57,6 +59,7 @@ func (i *interceptor) unary(
 	if err := csimessage.Check(message); err != nil {
 		return nil, toStatus(fmt.Errorf("%w: %w", backend.ErrInvalid, err), csimessage.SecretsOf(message))
 	}
+	i.describeSpan(ctx, message)
 	ctx, warnings := backend.CollectWarnings(ctx)
 	ctx = i.tracker.For(ctx, name, subject(message))
 	response, err = i.timed(ctx, request, info.FullMethod, handler)
@@ -67,6 +70,19 @@ func (i *interceptor) unary(
 		_ = grpc.SetTrailer(ctx, metadata.MD{csimessage.WarningTrailer: texts}) // the log has them, too
 	}
 	return response, nil
+}
+
+// describeSpan gives the span of a call its driver and its subject, by which the calls of a
+// caller are found that has no trace: the kubelet's.
+func (i *interceptor) describeSpan(ctx context.Context, message proto.Message) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(tracing.Driver(i.driver))
+	if about := subject(message); about != "" {
+		span.SetAttributes(tracing.Subject(about))
+	}
 }
 
 // timed is call as a step, if the call changes something.

@@ -33,6 +33,9 @@ func TestTracing_aSpanPerCallWithoutSecrets(t *testing.T) {
 	if len(ended) != 2 || ended[0].Name() != "delete" || ended[1].Name() != "csi.v1.Controller/DeleteVolume" {
 		t.Fatalf("the spans are %v, want one for DeleteVolume with its step", ended)
 	}
+	if text := fmt.Sprint(ended[1].Attributes()); !strings.Contains(text, "csi.subject") || !strings.Contains(text, "vol-1") || !strings.Contains(text, "csi.driver.name") {
+		t.Errorf("the span of the call has the attributes %s", text)
+	}
 	for _, span := range ended {
 		if text := fmt.Sprint(span.Attributes(), span.Events(), span.Status()); strings.Contains(text, secret) {
 			t.Errorf("the span has the secret: %s", text)
