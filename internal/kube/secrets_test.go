@@ -2,9 +2,10 @@ package kube
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,7 +13,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
-	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,39 +23,18 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/tracing/tracingtest"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+	"github.com/holdfast-csi/holdfast/test/surfaces"
 )
 
 // callSecret is the value of the Secret of every call; Kubernetes' own tools write such a
 // file with a newline, and drivers cut it off.
-const callSecret = "marker-of-every-call"
-
-// sloppy is a driver whose first answers to each call repeat the secrets of the call, as
-// those do that show the command that failed.
-type sloppy struct {
-	mu       sync.Mutex
-	repeated map[string]int // calls that got secrets, by name
-}
-
-func (s *sloppy) before(_ context.Context, rpc string, request any) error {
-	confided, ok := request.(interface{ GetSecrets() map[string]string })
-	if !ok || len(confided.GetSecrets()) == 0 {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.repeated[rpc]++; s.repeated[rpc] > 2 {
-		return nil
-	}
-	return csidriver.Fail(codes.Internal, fmt.Sprintf("login -p %s, %q failed", strings.TrimSpace(confided.GetSecrets()["password"]), confided.GetSecrets()))
-}
+const callSecret = "markerOfEveryCall4700"
 
 // got waits until a call was repeated after its failures.
-func (s *sloppy) got(t *testing.T, rpc string) {
+func got(t *testing.T, repeats *csidriver.Repeats, rpc string) {
 	t.Helper()
 	eventually(t, func() error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if n := s.repeated[rpc]; n < 3 {
+		if n := repeats.Count(rpc); n < 3 {
 			return fmt.Errorf("%s got secrets %d times", rpc, n)
 		}
 		return nil
@@ -90,14 +69,14 @@ func secretParameters(prefix string) map[string]string {
 // to the API server (events, statuses, conditions, intents, annotations), their log at its
 // most verbose level, and their traces do not have them.
 func TestRun_showsNoSecretThatTheDriverRepeats(t *testing.T) {
-	driver, repeats := attaching(), &sloppy{repeated: map[string]int{}}
+	driver, repeats := attaching(), &csidriver.Repeats{Times: 2, Remark: "remark-of-the-driver"}
 	driver.Plugin = driver.Plugin[:2] // without topology the cluster needs no node
-	driver.Before = repeats.before
+	driver.Before = repeats.Before
 	class := newClass()
 	expand := true
 	class.Parameters, class.AllowVolumeExpansion = secretParameters(""), &expand
 	c := apiserver.New(t, driver, class, newClaim("a"),
-		apiserver.Secret("ns", "keys", map[string]string{"password": callSecret + "\n"}),
+		apiserver.Secret("ns", "keys", map[string]string{"password": "\"" + callSecret + "\" & more\n"}),
 		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: "n"}}}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 		&snapshotv1.VolumeSnapshotClass{
@@ -119,29 +98,31 @@ func TestRun_showsNoSecretThatTheDriverRepeats(t *testing.T) {
 
 	var pv *corev1.PersistentVolume
 	eventually(t, func() (err error) { pv, err = volumeOf(c, "a"); return err })
-	repeats.got(t, "CreateVolume")
+	got(t, repeats, "CreateVolume")
 	c.Add(snapshotContent(pv), groupContent(pv))
-	repeats.got(t, "CreateSnapshot")
-	repeats.got(t, "CreateVolumeGroupSnapshot")
+	got(t, repeats, "CreateSnapshot")
+	got(t, repeats, "CreateVolumeGroupSnapshot")
 	attachment := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "va"},
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}},
 	}
 	c.Add(attachment)
-	repeats.got(t, "ControllerPublishVolume")
+	got(t, repeats, "ControllerPublishVolume")
 	grow(t, c, pv)
-	repeats.got(t, "ControllerExpandVolume")
+	got(t, repeats, "ControllerExpandVolume")
 	c.Delete(attachment)
-	repeats.got(t, "ControllerUnpublishVolume")
+	got(t, repeats, "ControllerUnpublishVolume")
 
-	for what, text := range map[string]string{"the log": log.String(), "the traces": spans.Text() + fmt.Sprint(spans.All()), "the writes": writes(c)} {
-		if at := strings.Index(text, callSecret); at >= 0 {
-			t.Errorf("%s: %s", what, text[max(0, at-300):at+len(callSecret)])
-		}
-		if !strings.Contains(text, "login -p (redacted)") {
+	texts := map[string]string{"the log": log.String(), "the traces": spans.Text() + fmt.Sprint(spans.All()), "the writes": writes(c)}
+	shown := surfaces.Surfaces{}
+	for what, text := range texts {
+		shown[what] = []byte(text)
+		if !strings.Contains(text, "remark-of-the-driver: login -p (redacted)") {
 			t.Errorf("%s: the driver's errors are not there: %d bytes", what, len(text))
 		}
 	}
+	shown.Hides(t, callSecret)
+	shown.Shows(t, "remark-of-the-driver", slices.Collect(maps.Keys(texts))...)
 }
 
 // grow binds the claim, as Kubernetes does, and asks for more.

@@ -1,148 +1,163 @@
 package host_test
 
 import (
-	"bytes"
-	"compress/gzip"
+	"bufio"
 	"context"
-	"encoding/base64"
-	"io"
+	"encoding/json"
+	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+	"github.com/holdfast-csi/holdfast/test/otlp"
+	"github.com/holdfast-csi/holdfast/test/surfaces"
 )
 
-// The markers are planted where a secret enters the host. Each is the value of one place.
-const (
-	markOfPod      = "marker-of-a-pod-4711"    // a Secret that containers refer to
-	markOfCalls    = "marker-of-calls-4712"    // a Secret that the class gives to the driver's calls
-	markOfInline   = "marker-of-inline-4713"   // a Secret of an inline volume
-	markOfMistakes = "marker-of-mistakes-4714" // a Secret that is refused, in several ways
-	markOfBinary   = "marker-of-binary-4715"   // a value that no variable can carry
-)
-
-func marks() []string {
-	return []string{markOfPod, markOfCalls, markOfInline, markOfMistakes, markOfBinary}
+// shown collects what a machine shows.
+type shown struct {
+	*machine
+	surfaces.Surfaces
+	repeats         *csidriver.Repeats
+	traces          *otlp.Receiver
+	metrics, status string // addresses
 }
 
-const planted = `
-apiVersion: v1
-kind: Secret
-metadata: {name: pod, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"stringData":{"p":"` + markOfPod + `"}}'}}
-stringData: {p: ` + markOfPod + `}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: calls}
-stringData: {password: ` + markOfCalls + `}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: inline}
-stringData: {token: ` + markOfInline + `}
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: secretive}
-provisioner: local.holdfast.dev
-parameters:
-  csi.storage.k8s.io/provisioner-secret-name: calls
-  csi.storage.k8s.io/provisioner-secret-namespace: default
-  csi.storage.k8s.io/node-stage-secret-name: calls
-  csi.storage.k8s.io/node-stage-secret-namespace: default
-  csi.storage.k8s.io/node-publish-secret-name: calls
-  csi.storage.k8s.io/node-publish-secret-namespace: default
-  csi.storage.k8s.io/controller-expand-secret-name: calls
-  csi.storage.k8s.io/controller-expand-secret-namespace: default
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: secretive, accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: keeper}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    command: [sh, -c, 'exec sleep infinity']
-    env: [{name: P, valueFrom: {secretKeyRef: {name: pod, key: p}}}]
-    envFrom: [{prefix: S_, secretRef: {name: pod}}]
-    volumeMounts: [{name: data, mountPath: /srv/data}, {name: scratch, mountPath: /srv/scratch}, {name: s, mountPath: /run/s}]
-  volumes:
-  - {name: data, persistentVolumeClaim: {claimName: data}}
-  - {name: s, projected: {sources: [{secret: {name: pod}}]}}
-  - {name: scratch, csi: {driver: local.holdfast.dev, volumeAttributes: {size: 16Mi}, nodePublishSecretRef: {name: inline}}}
-`
-
-// mistakes are refused, or cannot be started; what is said of them must quote no value.
-func mistakes() []string {
-	binary := base64.StdEncoding.EncodeToString([]byte(markOfBinary + "\x00"))
-	return []string{
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {k: " + markOfMistakes + "!}\n",
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {k: [" + markOfMistakes + "]}\n",
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {'a b': " + markOfMistakes + "}\n",
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nimmutable: " + markOfMistakes + "\n",
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {k: *" + markOfMistakes + "}\n",
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: pod}\ntype: " + markOfMistakes + "\nstringData: {p: " + markOfMistakes + "}\n",
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: binary}\ndata: {k: " + binary + "}\n---\n" +
-			"apiVersion: v1\nkind: Pod\nmetadata: {name: stuck}\nspec: {containers: [{name: main, command: [cat], envFrom: [{secretRef: {name: binary}}]}]}\n",
-	}
-}
-
-// surface is something that people see, or a file, by its name.
-type surface map[string][]byte
-
-// check reports every marker, as it is and in base64.
-func (s surface) check(t *testing.T) {
+// newShown starts a host with everything that it can show, and plants the secrets.
+func newShown(t *testing.T) *shown {
 	t.Helper()
-	for name, data := range s {
-		for _, mark := range marks() {
-			encoded := base64.StdEncoding.EncodeToString([]byte(mark))
-			for _, text := range []string{mark, url.QueryEscape(mark), encoded[:len(encoded)-4]} {
-				if bytes.Contains(data, []byte(text)) {
-					t.Errorf("%s has %q", name, text)
-				}
-			}
-		}
+	t.Setenv("HOLDFAST_TEST_OPEN", openMark)
+	s := &shown{Surfaces: surfaces.Surfaces{}, traces: receive(t), repeats: &csidriver.Repeats{Times: 2, Remark: openMark}, metrics: freeAddress(t), status: freeAddress(t)}
+	s.machine = newMachine(t)
+	token := filepath.Join(filepath.Dir(s.root), openMark)
+	if err := os.WriteFile(token, []byte(secretOf(markOfPage)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	s.arguments = []string{"--metrics-address=" + s.metrics, "--metrics-volumes=20", "--status-address=" + s.status, "--status-token-file=" + token}
+	s.writeDriver(secondDriver)
+	s.start()
+	s.serveVendor(s.repeats.Before)
+	s.mustRun("apply", "-f", writeManifest(t, planted()))
+	return s
 }
 
-// commands adds what the commands say, to standard output and error.
-func (s surface) commands(m *machine) {
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+// exercise has each call of the vendor's driver fail, and then succeed.
+func (s *shown) exercise() {
+	s.t.Helper()
+	repeated := func(rpc string) {
+		s.t.Helper()
+		s.until(rpc+" is repeated", 2*limitOfTest, func() bool { return s.repeats.Count(rpc) > s.repeats.Times })
+	}
+	s.running(openMark)
+	s.running(openMark + "-vendor")
+	for _, rpc := range []string{"CreateVolume", "ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"} {
+		repeated(rpc)
+	}
+	s.say("create", "snapshot", openMark, "--of", openMark+"-vendor", "--class", "vendor")
+	repeated("CreateSnapshot")
+	s.say("resize", "pvc/"+openMark+"-vendor", "128Mi")
+	repeated("ControllerExpandVolume")
+	repeated("NodeExpandVolume")
+}
+
+// say runs a command and keeps what it says.
+func (s *shown) say(words ...string) {
+	s.t.Helper()
+	code, said, complained := s.holdfast(words[0], words[1:]...)
+	s.Surfaces["holdfast "+strings.Join(words, " ")] = fmt.Appendf(nil, "%s%s(exit code %d)", said, complained, code)
+}
+
+// commands adds what the commands say.
+func (s *shown) commands() {
+	kinds := []string{"all", "events"}
+	for _, kind := range store.Kinds() {
+		kinds = append(kinds, kind.Resource)
+		s.say("describe", kind.Resource)
+	}
+	for _, kind := range kinds {
+		for _, format := range []string{"yaml", "json", "wide", "jsonpath={.items[*]}", "go-template={{.}}"} {
+			s.say("get", kind, "-o", format)
+		}
+	}
+	vendor := openMark + "-vendor"
 	for _, line := range []string{
-		"get all,secrets,configmaps -o yaml", "get secrets -o yaml", "get secrets -o json", "get pods -o yaml", "get pv -o yaml", "get sc -o yaml", "get events -o yaml",
-		"get pods -o wide", "describe secrets", "describe pods", "describe pvc", "describe pv", "describe drivers", "why pod/keeper", "why pod/stuck -o json",
-		"export --all", "logs keeper", "exec keeper -- true",
+		"describe drivers", "get drivers -o yaml", "get drivers -o wide", "why pod/" + openMark, "why pvc/" + vendor, "why snapshot/" + openMark, "why pod/stuck -o json",
+		"why pvc/" + vendor + " -o json", "export --all", "exec " + openMark + " -- true", "top --once", "top --once -o json", "version",
 	} {
-		words := strings.Fields(line)
-		_, said, complained := m.holdfast(words[0], words[1:]...)
-		s["holdfast "+line] = []byte(said + complained)
+		s.say(strings.Fields(line)...)
 	}
-	for i, text := range mistakes() {
-		file := filepath.Join(m.t.TempDir(), "m.yaml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			m.t.Fatal(err)
-		}
-		_, said, complained := m.holdfast("apply", "-f", file)
-		s["holdfast apply of mistake "+string(rune('0'+i))] = []byte(said + complained)
+	for _, text := range mistakes() {
+		s.say("apply", "-f", writeManifest(s.t, text))
+	}
+	s.csi()
+}
+
+// csi calls the vendor's driver by hand, with secrets from a file.
+func (s *shown) csi() {
+	secret, err := json.Marshal(map[string]string{"password": secretOf(markOfCommand)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	driver, socket := csidriver.New(vendorDriver), filepath.Join(s.t.TempDir(), "csi.sock")
+	driver.Before = (&csidriver.Repeats{Times: 1000, Remark: openMark}).Before
+	defer driver.Serve(listenUnix(s.t, socket))()
+	for _, call := range []string{"NodeStageVolume", "NodePublishVolume", "CreateVolume", "ControllerPublishVolume"} {
+		s.say("csi", call, "--endpoint", "unix://"+socket, "--no-check", "--secrets-from-file", writeManifest(s.t, string(secret)))
 	}
 }
 
-// answers adds what the API and the status page answer.
-func (s surface) answers(m *machine) {
-	client := &http.Client{Transport: m.client.Transport()}
+// get adds the whole answer to a request, with its headers.
+func (s *shown) get(client *http.Client, name, address string, header http.Header) (code int, body string) {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	request.Header = header
+	answer, err := client.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	data, err := httputil.DumpResponse(answer, true)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Surfaces[name] = data
+	_, body, _ = strings.Cut(string(data), "\r\n\r\n")
+	return answer.StatusCode, body
+}
+
+// answers adds what the API answers.
+func (s *shown) answers() {
+	client := &http.Client{Transport: s.client.Transport()}
+	const own = "/apis/holdfast.dev/v1/"
+	vendor := "default/" + openMark + "-vendor"
 	paths := []string{
-		"/apis/holdfast.dev/v1/journal", "/apis/holdfast.dev/v1/drivers", "/apis/holdfast.dev/v1/goroutines", "/apis/holdfast.dev/v1/activity",
-		"/apis/holdfast.dev/v1/progress", "/apis/holdfast.dev/v1/pools", "/apis/holdfast.dev/v1/state?kind=Pod&key=default/stuck",
-		"/apis/holdfast.dev/v1/mounts?pod=default/keeper", "/apis/holdfast.dev/v1/stats?claim=default/data", "/api/v1/events", "/status/",
+		"/version", "/healthz", "/api", "/apis", "/api/v1", own + "version", own + "journal", own + "journal?kind=PersistentVolumeClaim&key=" + vendor,
+		own + "drivers", own + "goroutines", own + "activity", own + "progress", own + "pools", own + "state?kind=Pod&key=default/stuck",
+		own + "state?kind=PersistentVolumeClaim&key=" + vendor, own + "mounts?pod=default/" + openMark, own + "stats?claim=" + vendor, "/api/v1/events",
 	}
 	for _, kind := range store.Kinds() {
 		path := "/api/v1/" + kind.Resource
@@ -150,92 +165,218 @@ func (s surface) answers(m *machine) {
 			path = "/apis/" + kind.GroupVersion().String() + "/" + kind.Resource
 		}
 		paths = append(paths, path)
+		s.stream(client, "GET "+path+"?watch=true", "http://host"+path+"?watch=true&resourceVersion=0", nil)
 	}
 	for _, path := range paths {
-		request, err := http.NewRequestWithContext(context.WithoutCancel(m.t.Context()), http.MethodGet, "http://host"+path, nil)
+		if code, body := s.get(client, "GET "+path, "http://host"+path, nil); code != http.StatusOK {
+			s.t.Errorf("GET %s: %d %s", path, code, body)
+		}
+	}
+	s.get(client, "GET a missing object", "http://host/api/v1/namespaces/default/secrets/none", nil)
+	s.stream(client, "GET "+own+"journal?watch=true", "http://host"+own+"journal?watch=true&after=0", nil)
+	s.pages(client, "the page at the socket", "http://host", nil)
+}
+
+// stream adds the beginning of an answer that does not end.
+func (s *shown) stream(client *http.Client, name, address string, header http.Header) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), limitOfTest)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	request.Header = header
+	answer, err := client.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	s.Surfaces[name] = fmt.Appendf(nil, "%s %v\n", answer.Status, answer.Header)
+	lines, part := bufio.NewReader(answer.Body), make([]byte, 1<<20)
+	for quiet := 200 * time.Millisecond; ; {
+		ends := time.AfterFunc(quiet, cancel)
+		n, err := lines.Read(part)
+		ends.Stop()
+		s.Surfaces[name] = append(s.Surfaces[name], part[:n]...)
 		if err != nil {
-			m.t.Fatal(err)
+			return // nothing follows for now
 		}
-		answer, err := client.Do(request)
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		data, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		if err != nil || answer.StatusCode != http.StatusOK {
-			m.t.Errorf("GET %s: %s, %v", path, answer.Status, err)
-		}
-		s["GET "+path] = data
 	}
 }
 
+var links = regexp.MustCompile(`(?:href|src)="(/status/[^"#]*)"`)
+
+// pages adds each view of a status page to which links lead, and its stream.
+func (s *shown) pages(client *http.Client, name, address string, header http.Header) {
+	s.t.Helper()
+	todo, seen := []string{"/status/"}, map[string]bool{"/status/": true}
+	for len(todo) > 0 {
+		path := todo[0]
+		todo = todo[1:]
+		code, body := s.get(client, name+" "+path, address+path, header)
+		if code != http.StatusOK {
+			s.t.Errorf("%s: GET %s: %d %s", name, path, code, body)
+		}
+		for _, link := range links.FindAllStringSubmatch(body, -1) {
+			if !seen[link[1]] {
+				seen[link[1]] = true
+				todo = append(todo, link[1])
+			}
+		}
+		if !strings.Contains(path, "assets/") {
+			at := strings.TrimPrefix(path, "/status/")
+			s.stream(client, name+": stream of "+path, address+"/status/live?digest=none&at="+url.QueryEscape(at), header)
+		}
+	}
+	for _, view := range []string{"volumes", "pods", "snapshots", "drivers", "pvc/default/" + openMark + "-vendor", "pod/default/" + openMark, "snapshot/default/" + openMark} {
+		if !seen["/status/"+view] {
+			s.t.Errorf("%s: no link leads to %s: %v", name, view, seen)
+		}
+	}
+}
+
+// page adds the status page at its own address: its views, and how it refuses tokens.
+func (s *shown) page() {
+	s.t.Helper()
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	address := "http://" + s.status
+	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
+	s.pages(client, "the page", address, bearer(secretOf(markOfPage)))
+	s.get(client, "the page with a wrong token", address+"/status/", bearer(secretOf(markOfGuess)))
+	s.get(client, "the page with a token in the address", address+"/status/?token="+url.QueryEscape(secretOf(markOfPage)), http.Header{"Accept": {"text/html"}})
+	s.get(client, "the page of a token", address+"/status/"+markOfGuess, bearer(secretOf(markOfPage)))
+	for name, token := range map[string]string{"a right": secretOf(markOfPage), "a wrong": secretOf(markOfGuess)} {
+		answer, err := client.PostForm(address+"/status/login", url.Values{"token": {token}})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		data, err := httputil.DumpResponse(answer, true)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		s.Surfaces["the form with "+name+" token"] = data
+	}
+}
+
+// numbers adds the metrics in each format.
+func (s *shown) numbers() {
+	s.t.Helper()
+	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
+		for _, format := range []string{"text/plain", "application/openmetrics-text; version=1.0.0", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"} {
+			s.get(http.DefaultClient, "the metrics: "+path+" as "+format, "http://"+s.metrics+path, http.Header{"Accept": {format}})
+		}
+	}
+	s.Surfaces["the traces"] = s.traces.Text()
+}
+
 // files adds the files of the host, but not what is mounted for users.
-func (s surface) files(m *machine) {
-	err := filepath.WalkDir(m.root, func(name string, entry fs.DirEntry, err error) error {
+func (s *shown) files() {
+	s.t.Helper()
+	err := filepath.WalkDir(s.root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() || entry.Name() == store.SecretsKeyName {
 			return err
 		}
 		data, err := os.ReadFile(name)
-		s[name] = data
+		s.Surfaces["file "+strings.TrimPrefix(name, s.root+"/")] = data
 		return err
 	})
 	if err != nil {
-		m.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	log, err := os.ReadFile(m.log.Name())
+	log, err := os.ReadFile(s.log.Name())
 	if err != nil {
-		m.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	s["the log at debug"] = log
+	s.Surfaces["the log at debug"] = log
 }
 
-// report adds the bug report, unpacked.
-func (s surface) report(m *machine) {
-	file := filepath.Join(m.t.TempDir(), "report.tar.gz")
-	s["holdfast bugreport"] = []byte(m.mustRun("bugreport", "--yes", "-o", file))
-	data, err := os.Open(file)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	defer func() { _ = data.Close() }()
-	plain, err := gzip.NewReader(data)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	if s["the bug report"], err = io.ReadAll(plain); err != nil {
-		m.t.Fatal(err)
-	}
-	if !bytes.Contains(s["the bug report"], []byte("keeper")) {
-		m.t.Error("the bug report has no object")
+// programs adds what the kernel shows of the processes, but not of the containers.
+func (s *shown) programs() {
+	s.t.Helper()
+	for name, pids := range map[string][]int{"the host": {s.host.Process.Pid}, "a driver": s.processes(), "a shim": s.shims()} {
+		if len(pids) == 0 {
+			s.t.Errorf("no process is %s", name)
+		}
+		for _, pid := range pids {
+			for _, file := range []string{"cmdline", "environ", "comm", "mountinfo"} {
+				data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), file))
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				s.Surfaces[fmt.Sprintf("%s of %s, process %d", file, name, pid)] = data
+			}
+		}
 	}
 }
 
-// No surface shows a secret: markers are planted where secrets enter, and everything that
-// the host writes and says is searched for them.
+// report adds the bug report, each of its files.
+func (s *shown) report() {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "report.tar.gz")
+	s.Surfaces["holdfast bugreport"] = []byte(s.mustRun("bugreport", "--yes", "-o", file))
+	archive, err := os.Open(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = archive.Close() }()
+	s.AddArchive(s.t, "the bug report", archive)
+}
+
+// collect has a name for each surface, and forgets those of before.
+func (s *shown) collect() {
+	s.t.Helper()
+	s.Surfaces = surfaces.Surfaces{}
+	s.commands()
+	s.whyUntil("pod/stuck", "is not text in UTF-8")
+	s.say("describe", "pod", "stuck")
+	s.answers()
+	s.page()
+	s.numbers()
+	s.report()
+	s.programs()
+	s.files()
+}
+
+// No surface shows a secret: marks are planted where secrets enter, and everything that
+// the host, its drivers and its commands write and say is searched for them. A vendor's
+// driver repeats what it is given.
 func TestSurfaces_showNoSecret(t *testing.T) {
-	m := newMachine(t)
-	m.start()
-	m.mustRun("apply", "-f", writeManifest(t, planted))
-	m.running("keeper")
-	found := surface{}
-	found.commands(m)
-	m.whyUntil("pod/stuck", "is not text in UTF-8")
-	found.commands(m)
-	found.answers(m)
-	found.report(m)
-	found.files(m)
-	found.check(t)
-	// The test would see what it searches for: the container has it.
-	if _, said, _ := m.holdfast("exec", "keeper", "--", "sh", "-c", "echo $P $S_p; cat /run/s/p"); strings.Count(said, markOfPod) != 3 {
+	s := newShown(t)
+	s.exercise()
+	s.collect()
+	s.Hides(t, marks()...)
+	s.Shows(t, openMark, "holdfast get all", "holdfast get events", "holdfast get persistentvolumeclaims -o yaml", "holdfast get pods -o json", "holdfast get secrets -o yaml",
+		"holdfast describe persistentvolumeclaims", "holdfast describe pods", "holdfast why", "holdfast top --once", "holdfast top --once -o json", "holdfast export", "holdfast apply", "holdfast csi",
+		"GET /apis/holdfast.dev/v1/journal", "GET /apis/holdfast.dev/v1/journal?kind", "GET /apis/holdfast.dev/v1/journal?watch", "GET /apis/holdfast.dev/v1/stats", "GET /api/v1/events",
+		"GET /api/v1/secrets", "GET /api/v1/pods?watch",
+		"the page /status/volumes", "the page /status/pods", "the page /status/pvc/default/"+openMark+"-vendor", "the page: stream of /status/volumes", "the page at the socket /status/pvc/", "the page at the socket: stream of /status/pvc/",
+		"the metrics: /metrics as text", "the metrics: /metrics as application/openmetrics", "the metrics: /metrics as application/vnd", "the traces",
+		"the bug report holdfast", "cmdline of the host", "environ of the host", "file host.db", "the log at debug")
+	// What a driver repeats is shown where its errors are, without the secret.
+	for _, name := range []string{"holdfast describe persistentvolumeclaims", "the log at debug", "the traces", "GET /apis/holdfast.dev/v1/journal"} {
+		if !strings.Contains(string(s.Surfaces[name]), openMark+": login -p (redacted)") {
+			t.Errorf("%s does not have the driver's error", name)
+		}
+	}
+	// The secrets are there: the container has its.
+	if _, said, _ := s.holdfast("exec", openMark, "--", "sh", "-c", `echo "$P $S_p"; cat /run/s/p`); strings.Count(said, secretOf(markOfPod)) != 3 {
 		t.Errorf("the container has %q", said)
 	}
-	m.mustRun("delete", "pod/keeper", "pod/stuck")
-	m.mustRun("delete", "pvc/data")
-	m.stop()
-	after := surface{}
-	after.files(m)
-	after.check(t)
-	m.start()
+	s.mustRun("delete", "pod/"+openMark, "pod/"+openMark+"-vendor", "pod/stuck")
+	s.mustRun("delete", "volumesnapshot/"+openMark)
+	s.mustRun("delete", "pvc/"+openMark, "pvc/"+openMark+"-vendor")
+	s.until("the volumes are deleted", limitOfTest, func() bool {
+		volumes, err := s.client.List(t.Context(), s.kind("persistentvolumes"), api.ListOptions{})
+		return err == nil && len(volumes.Items) == 0
+	})
+	s.endDriver()
+	s.stop()
+	s.Surfaces = surfaces.Surfaces{"the traces": s.traces.Text()}
+	s.files()
+	s.Hides(t, marks()...)
+	s.start()
 }
 
 func writeManifest(t *testing.T, text string) string {
