@@ -56,6 +56,7 @@ func TestProcesses(t *testing.T) {
 		{"killed", (*bench).controllerKilledWhileAttaching},
 		{"shared", (*bench).nodeLocalVolume},
 		{"modifier", (*bench).volumeModifier},
+		{"secrets", (*bench).showsNoSecret},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

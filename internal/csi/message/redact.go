@@ -27,7 +27,8 @@ func (l Loggable) LogValue() slog.Value {
 	if err != nil {
 		return slog.StringValue("(not printable)")
 	}
-	return slog.StringValue(string(text))
+	// The fields that are shown may repeat a secret of the others.
+	return slog.StringValue(SecretsOf(l.Message).Text(string(text)))
 }
 
 // Shown is a copy of a message without the values of fields that carry the

@@ -63,3 +63,11 @@ func TestShown_hidesAttributesWithTheNameOfASecret(t *testing.T) {
 		}
 	}
 }
+
+// A caller that puts the secret into other fields, too, does not put it into the log.
+func TestLoggable_otherFieldsThatRepeatASecret(t *testing.T) {
+	request := &csi.NodePublishVolumeRequest{TargetPath: "/run/hunter2/mount", Secrets: map[string]string{"p": "hunter2"}}
+	if text := (Loggable{request}).LogValue().String(); strings.Contains(text, "hunter2") || !strings.Contains(text, "/run/(redacted)/mount") {
+		t.Errorf("the log has %s", text)
+	}
+}
