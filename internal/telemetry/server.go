@@ -50,7 +50,9 @@ func (s Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server.Handler = withoutRebinding(listener.Addr(), s.Handler)
+	if server.Handler = s.Handler; !s.TLS.enabled() { // the name of a certificate cannot be another site's
+		server.Handler = withoutRebinding(listener.Addr(), s.Handler)
+	}
 	if s.Listening != nil {
 		s.Listening(listener.Addr())
 	}
