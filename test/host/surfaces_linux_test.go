@@ -1,22 +1,17 @@
 package host_test
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -38,13 +33,18 @@ type shown struct {
 func newShown(t *testing.T) *shown {
 	t.Helper()
 	t.Setenv("HOLDFAST_TEST_OPEN", openMark)
-	s := &shown{Surfaces: surfaces.Surfaces{}, traces: receive(t), repeats: &csidriver.Repeats{Times: 2, Remark: openMark}, metrics: freeAddress(t), status: freeAddress(t)}
+	s := &shown{
+		Surfaces: surfaces.Surfaces{}, traces: receive(t), repeats: &csidriver.Repeats{Times: 2, Remark: openMark},
+		metrics: freeAddress(t), status: freeAddress(t),
+	}
 	s.machine = newMachine(t)
 	token := filepath.Join(filepath.Dir(s.root), openMark)
 	if err := os.WriteFile(token, []byte(secretOf(markOfPage)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.arguments = []string{"--metrics-address=" + s.metrics, "--metrics-volumes=20", "--status-address=" + s.status, "--status-token-file=" + token}
+	s.arguments = []string{
+		"--metrics-address=" + s.metrics, "--metrics-volumes=20", "--status-address=" + s.status, "--status-token-file=" + token,
+	}
 	s.writeDriver(secondDriver)
 	s.start()
 	s.serveVendor(s.repeats.Before)
@@ -177,94 +177,14 @@ func (s *shown) answers() {
 	s.pages(client, "the page at the socket", "http://host", nil)
 }
 
-// stream adds the beginning of an answer that does not end.
-func (s *shown) stream(client *http.Client, name, address string, header http.Header) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), limitOfTest)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	request.Header = header
-	answer, err := client.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	s.Surfaces[name] = fmt.Appendf(nil, "%s %v\n", answer.Status, answer.Header)
-	lines, part := bufio.NewReader(answer.Body), make([]byte, 1<<20)
-	for quiet := 200 * time.Millisecond; ; {
-		ends := time.AfterFunc(quiet, cancel)
-		n, err := lines.Read(part)
-		ends.Stop()
-		s.Surfaces[name] = append(s.Surfaces[name], part[:n]...)
-		if err != nil {
-			return // nothing follows for now
-		}
-	}
-}
-
-var links = regexp.MustCompile(`(?:href|src)="(/status/[^"#]*)"`)
-
-// pages adds each view of a status page to which links lead, and its stream.
-func (s *shown) pages(client *http.Client, name, address string, header http.Header) {
-	s.t.Helper()
-	todo, seen := []string{"/status/"}, map[string]bool{"/status/": true}
-	for len(todo) > 0 {
-		path := todo[0]
-		todo = todo[1:]
-		code, body := s.get(client, name+" "+path, address+path, header)
-		if code != http.StatusOK {
-			s.t.Errorf("%s: GET %s: %d %s", name, path, code, body)
-		}
-		for _, link := range links.FindAllStringSubmatch(body, -1) {
-			if !seen[link[1]] {
-				seen[link[1]] = true
-				todo = append(todo, link[1])
-			}
-		}
-		if !strings.Contains(path, "assets/") {
-			at := strings.TrimPrefix(path, "/status/")
-			s.stream(client, name+": stream of "+path, address+"/status/live?digest=none&at="+url.QueryEscape(at), header)
-		}
-	}
-	for _, view := range []string{"volumes", "pods", "snapshots", "drivers", "pvc/default/" + openMark + "-vendor", "pod/default/" + openMark, "snapshot/default/" + openMark} {
-		if !seen["/status/"+view] {
-			s.t.Errorf("%s: no link leads to %s: %v", name, view, seen)
-		}
-	}
-}
-
-// page adds the status page at its own address: its views, and how it refuses tokens.
-func (s *shown) page() {
-	s.t.Helper()
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	address := "http://" + s.status
-	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
-	s.pages(client, "the page", address, bearer(secretOf(markOfPage)))
-	s.get(client, "the page with a wrong token", address+"/status/", bearer(secretOf(markOfGuess)))
-	s.get(client, "the page with a token in the address", address+"/status/?token="+url.QueryEscape(secretOf(markOfPage)), http.Header{"Accept": {"text/html"}})
-	s.get(client, "the page of a token", address+"/status/"+markOfGuess, bearer(secretOf(markOfPage)))
-	for name, token := range map[string]string{"a right": secretOf(markOfPage), "a wrong": secretOf(markOfGuess)} {
-		answer, err := client.PostForm(address+"/status/login", url.Values{"token": {token}})
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		data, err := httputil.DumpResponse(answer, true)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		_ = answer.Body.Close()
-		s.Surfaces["the form with "+name+" token"] = data
-	}
-}
-
 // numbers adds the metrics in each format.
 func (s *shown) numbers() {
 	s.t.Helper()
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
-		for _, format := range []string{"text/plain", "application/openmetrics-text; version=1.0.0", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"} {
+		for _, format := range []string{
+			"text/plain", "application/openmetrics-text; version=1.0.0",
+			"application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+		} {
 			s.get(http.DefaultClient, "the metrics: "+path+" as "+format, "http://"+s.metrics+path, http.Header{"Accept": {format}})
 		}
 	}
@@ -339,6 +259,23 @@ func (s *shown) collect() {
 	s.files()
 }
 
+// openSurfaces begin the names of surfaces that have the open mark: a secret would be found
+// there.
+func openSurfaces() []string {
+	vendor := "default/" + openMark + "-vendor"
+	return []string{
+		"holdfast get all", "holdfast get events", "holdfast get persistentvolumeclaims -o yaml", "holdfast get pods -o json",
+		"holdfast get secrets -o yaml", "holdfast describe persistentvolumeclaims", "holdfast describe pods", "holdfast why",
+		"holdfast top --once", "holdfast top --once -o json", "holdfast export", "holdfast apply", "holdfast csi",
+		"GET /apis/holdfast.dev/v1/journal", "GET /apis/holdfast.dev/v1/journal?kind", "GET /apis/holdfast.dev/v1/journal?watch",
+		"GET /apis/holdfast.dev/v1/stats", "GET /api/v1/events", "GET /api/v1/secrets", "GET /api/v1/pods?watch",
+		"the page /status/volumes", "the page /status/pods", "the page /status/pvc/" + vendor, "the page: stream of /status/volumes",
+		"the page at the socket /status/pvc/", "the page at the socket: stream of /status/pvc/",
+		"the metrics: /metrics as text", "the metrics: /metrics as application/openmetrics", "the metrics: /metrics as application/vnd",
+		"the traces", "the bug report holdfast", "cmdline of the host", "environ of the host", "file host.db", "the log at debug",
+	}
+}
+
 // No surface shows a secret: marks are planted where secrets enter, and everything that
 // the host, its drivers and its commands write and say is searched for them. A vendor's
 // driver repeats what it is given.
@@ -347,15 +284,11 @@ func TestSurfaces_showNoSecret(t *testing.T) {
 	s.exercise()
 	s.collect()
 	s.Hides(t, marks()...)
-	s.Shows(t, openMark, "holdfast get all", "holdfast get events", "holdfast get persistentvolumeclaims -o yaml", "holdfast get pods -o json", "holdfast get secrets -o yaml",
-		"holdfast describe persistentvolumeclaims", "holdfast describe pods", "holdfast why", "holdfast top --once", "holdfast top --once -o json", "holdfast export", "holdfast apply", "holdfast csi",
-		"GET /apis/holdfast.dev/v1/journal", "GET /apis/holdfast.dev/v1/journal?kind", "GET /apis/holdfast.dev/v1/journal?watch", "GET /apis/holdfast.dev/v1/stats", "GET /api/v1/events",
-		"GET /api/v1/secrets", "GET /api/v1/pods?watch",
-		"the page /status/volumes", "the page /status/pods", "the page /status/pvc/default/"+openMark+"-vendor", "the page: stream of /status/volumes", "the page at the socket /status/pvc/", "the page at the socket: stream of /status/pvc/",
-		"the metrics: /metrics as text", "the metrics: /metrics as application/openmetrics", "the metrics: /metrics as application/vnd", "the traces",
-		"the bug report holdfast", "cmdline of the host", "environ of the host", "file host.db", "the log at debug")
+	s.Shows(t, openMark, openSurfaces()...)
 	// What a driver repeats is shown where its errors are, without the secret.
-	for _, name := range []string{"holdfast describe persistentvolumeclaims", "the log at debug", "the traces", "GET /apis/holdfast.dev/v1/journal"} {
+	for _, name := range []string{
+		"holdfast describe persistentvolumeclaims", "the log at debug", "the traces", "GET /apis/holdfast.dev/v1/journal",
+	} {
 		if !strings.Contains(string(s.Surfaces[name]), openMark+": login -p (redacted)") {
 			t.Errorf("%s does not have the driver's error", name)
 		}

@@ -39,7 +39,7 @@ type Span struct {
 // Receive serves OTLP over gRPC at an address until the test ends.
 func Receive(t testing.TB, address string) *Receiver {
 	t.Helper()
-	listener, err := net.Listen("tcp", address)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
