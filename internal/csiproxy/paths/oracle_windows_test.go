@@ -84,11 +84,15 @@ func texts(t *testing.T) []string {
 		`C:`, `c:`, `D:`, `\`, `\`, `\`, `/`, `var`, `lib`, `kubelet`, `plugins`, `x`, `.`, `..`, `...`, ` `, `. `, `a.`, `a `, `NUL`, `nul.txt`, `con`, `COM1`, `com¹`, `LPT9`, `aux `, `conin$`,
 		`pipe`, `PIPE`, `csi-proxy-v1`, `?`, `??`, `.`, `\\`, `\\.\`, `\\?\`, `\??\`, `GLOBALROOT`, `Device`, `NamedPipe`, `UNC`, `localhost`, `IPC$`, `~1`, `PROGRA~1`, `:`, `:stream`, `::$DATA`, "\t", "\u200b", "é", "ß", "*", "<", `"`, "|",
 	}
+	pipes := []string{`\\.\pipe\`, `//./pipe/`, `\\.\pipe\csi-proxy`, `\\?\pipe\csi-proxy`, `\\./PIPE\.\csi-proxy`, `\\.\x\..\pipe\csi-proxy`, `\??\pipe\csi-proxy`, `\\.\GLOBALROOT\Device\NamedPipe\csi-proxy`}
 	random := rand.New(rand.NewPCG(16, 3)) //nolint:gosec // repeatable
 	for range randomTexts {
 		var text strings.Builder
-		if random.IntN(2) == 0 {
+		switch random.IntN(4) {
+		case 0, 1:
 			text.WriteString(kubelet)
+		case 2:
+			text.WriteString(pipes[random.IntN(len(pipes))])
 		}
 		for range random.IntN(9) {
 			text.WriteString(parts[random.IntN(len(parts))])
@@ -154,12 +158,14 @@ func TestCheck_acceptsWhatTheSystemOpensAsItIs(t *testing.T) {
 }
 
 // A normalised path leads where the path led, if the current drive is C:, as it is for
-// the kubelet.
+// the kubelet. Left out are texts in which the system takes every character as it is (\\?\ and
+// \??\), which the kubelet normalises nevertheless and Check refuses, and a leading slash,
+// from which wine, not Windows, goes to a file of Linux.
 func TestNormalize_leadsWhereTheSystemGoes(t *testing.T) {
 	t.Chdir(`C:\`)
 	s := newSystem()
 	for _, text := range texts(t) {
-		if strings.ContainsRune(text, 0) {
+		if strings.ContainsRune(text, 0) || strings.HasPrefix(text, `\\?\`) || strings.HasPrefix(text, `\??\`) || strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") {
 			continue
 		}
 		if want, got := s.ntPath(t, text), s.ntPath(t, paths.Normalize(text)); !strings.EqualFold(got, want) {
@@ -189,7 +195,7 @@ func TestClassify_findsEveryPipeThatTheSystemOpens(t *testing.T) {
 			t.Errorf("%q is ordinary, and the system opens %q", text, nt)
 		}
 	}
-	if pipes < 50 {
+	if pipes < 500 {
 		t.Errorf("only %d texts are pipes", pipes)
 	}
 	t.Logf("%d texts are pipes", pipes)
