@@ -4,6 +4,7 @@
 package fuzztest
 
 import (
+	"fmt"
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
@@ -12,9 +13,12 @@ import (
 
 // Cost is what one input may cost.
 type Cost struct {
-	// Time until the input counts as a hang; 0 means 20 s. It is generous, so that a busy
-	// machine does not exceed it.
-	Time time.Duration
+	// CPU is the time of the process's processors; 0 means 20 s. A busy machine does not
+	// lengthen it.
+	CPU time.Duration
+	// Wall is the time until an input counts as a hang that uses no processor; 0 means
+	// 5 minutes. It is generous, so that a busy machine does not exceed it.
+	Wall time.Duration
 	// Bytes is the memory that an empty input may allocate; 0 means 8 MiB.
 	Bytes uint64
 	// PerByte is the memory that each byte of the input may add; 0 means 1 KiB.
@@ -24,26 +28,49 @@ type Cost struct {
 // Within runs a function on an input of a number of bytes. It fails the test if the
 // function allocates more than the cost allows. It ends the process with the stacks of
 // all goroutines if the function takes too long: the fuzz engine then keeps the input,
-// as after a panic. What other goroutines allocate meanwhile counts, too.
+// as after a panic. What other goroutines use meanwhile counts, too.
 func (c Cost) Within(t testing.TB, size int, run func()) {
 	t.Helper()
 	c = c.withDefaults()
-	hang := time.AfterFunc(c.Time, func() {
-		debug.SetTraceback("all")
-		panic("fuzztest: the input is not done after " + c.Time.String())
-	})
+	done, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watch(done)
+	}()
 	before := allocated()
 	run()
 	after := allocated()
-	hang.Stop()
-	if most := c.Bytes + c.PerByte*uint64(size); after-before > most {
+	close(done)
+	<-watched
+	if most := c.Bytes + c.PerByte*uint64(size); after-before > most { //nolint:gosec // a length
 		t.Fatalf("an input of %d bytes allocated %d bytes; want at most %d", size, after-before, most)
 	}
 }
 
+// watch panics when the time is up.
+func (c Cost) watch(done <-chan struct{}) {
+	began, used := time.Now(), processTime()
+	tick := time.NewTicker(min(c.CPU, c.Wall, time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if cpu, wall := processTime()-used, time.Since(began); cpu > c.CPU || wall > c.Wall {
+			debug.SetTraceback("all")
+			panic(fmt.Sprintf("fuzztest: the input is not done after %v, and %v of the processors", wall, cpu))
+		}
+	}
+}
+
 func (c Cost) withDefaults() Cost {
-	if c.Time == 0 {
-		c.Time = 20 * time.Second
+	if c.CPU == 0 {
+		c.CPU = 20 * time.Second
+	}
+	if c.Wall == 0 {
+		c.Wall = 5 * time.Minute
 	}
 	if c.Bytes == 0 {
 		c.Bytes = 8 << 20

@@ -38,16 +38,32 @@ func TestWithin_failsForMemoryOutOfProportion(t *testing.T) {
 	}
 }
 
-// An input that hangs ends the process, with the stack of what hangs.
+// An input that waits for ever, or that computes for ever, ends the process, with the
+// stack of what hangs.
 func TestWithin_endsAProcessThatHangs(t *testing.T) {
-	if os.Getenv("FUZZTEST_HANG") != "" {
-		Cost{Time: time.Millisecond}.Within(t, 0, func() { select {} })
+	hangs := map[string]func(){
+		"waits": func() { Cost{Wall: time.Millisecond}.Within(t, 0, func() { select {} }) },
+		"computes": func() {
+			Cost{CPU: time.Millisecond}.Within(t, 0, func() {
+				for {
+					_ = allocated()
+				}
+			})
+		},
+	}
+	if hang := hangs[os.Getenv("FUZZTEST_HANG")]; hang != nil {
+		hang()
 		return
 	}
-	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", t.Name())
-	command.Env = append(os.Environ(), "FUZZTEST_HANG=1")
-	output, err := command.CombinedOutput()
-	if err == nil || !strings.Contains(string(output), "not done after 1ms") || !strings.Contains(string(output), "TestWithin_endsAProcessThatHangs") {
-		t.Errorf("%v\n%s", err, output)
+	for name := range hangs {
+		if name == "computes" && processTime() == 0 {
+			continue // the system does not say
+		}
+		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", t.Name())
+		command.Env = append(os.Environ(), "FUZZTEST_HANG="+name)
+		output, err := command.CombinedOutput()
+		if err == nil || !strings.Contains(string(output), "is not done after") || !strings.Contains(string(output), "TestWithin_endsAProcessThatHangs") {
+			t.Errorf("%s: %v\n%s", name, err, output)
+		}
 	}
 }

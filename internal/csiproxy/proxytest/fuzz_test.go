@@ -76,7 +76,7 @@ func FuzzProxy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := newMachine(t)
 		defer m.host.Close()
-		fuzztest.Cost{Time: time.Minute, Bytes: 64 << 20}.Within(t, len(data), func() {
+		fuzztest.Cost{CPU: time.Minute, Bytes: 64 << 20}.Within(t, len(data), func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 			defer cancel()
 			for _, call := range fuzztest.Script(data, len(m.Methods)) {
