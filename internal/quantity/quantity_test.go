@@ -33,10 +33,13 @@ func TestCheckJSON_findsQuantitiesOfAPod(t *testing.T) {
 		`{"spec":{"containers":[{"resources":{"requests":{"cpu":"2"}}}]}}`:            true,
 		`{"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1e1000000000"}}]}}`:            false,
 		`{"spec":{"overhead":{"a":"1e1000000000"}}}`:                                  false,
-		`{"spec":[]}`:  true,
-		`{"spec":"x"}`: true,
-		`{`:            true,
-		`null`:         true,
+		`{"spec":{"overhead":{"a":"1\u00651000000000"}}}`:                             false,
+		`{"spec":{"overhead":{"a":"` + strings.Repeat("9", 200) + `"}}}`:              false,
+		`{"spec":{"overhead":{"a":"1e3"}}}`:                                           true,
+		`{"spec":[]}`:                                                                 true,
+		`{"spec":"x"}`:                                                                true,
+		`{`:                                                                           true,
+		`null`:                                                                        true,
 	} {
 		if err := CheckJSON([]byte(text), &corev1.Pod{}); (err == nil) != good {
 			t.Errorf("%s: %v", text, err)
