@@ -2,6 +2,7 @@ package fuzztest
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -34,7 +35,11 @@ func (s *Services) RegisterService(desc *grpc.ServiceDesc, impl any) {
 // bytes are no message of the method's type: the method was not called.
 func (m Method) Call(ctx context.Context, wire []byte) (response proto.Message, read bool, err error) {
 	decode := func(message any) error {
-		err := proto.Unmarshal(wire, message.(proto.Message))
+		target, ok := message.(proto.Message)
+		if !ok {
+			return fmt.Errorf("%s reads a %T, which is not a protobuf message", m.Name, message)
+		}
+		err := proto.Unmarshal(wire, target)
 		read = err == nil
 		return err
 	}

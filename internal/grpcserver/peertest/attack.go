@@ -75,7 +75,7 @@ func (s Server) misbehave(in io.Reader, out io.Writer) error {
 		var all sync.WaitGroup
 		for range s.Connections {
 			all.Go(func() {
-				c, err := s.dial(names.Text())
+				c, err := s.dial(context.Background(), names.Text())
 				if err != nil {
 					return // the server may refuse
 				}
@@ -93,22 +93,20 @@ func (s Server) misbehave(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-func (s Server) dial(name string) (net.Conn, error) {
+func (s Server) dial(ctx context.Context, name string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: 5 * time.Second}
 	if s.Network == "tcp" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 	}
-	if !s.TLS {
-		return dialer.Dial(s.Network, s.Address)
-	}
-	if name == silent {
-		return dialer.Dial(s.Network, s.Address) // not even a handshake
+	if !s.TLS || name == silent { // which does not even begin a handshake
+		return dialer.DialContext(ctx, s.Network, s.Address)
 	}
 	protocol := "h2"
 	if strings.Contains(name, "HTTP/1") {
 		protocol = "http/1.1"
 	}
-	return tls.DialWithDialer(&dialer, s.Network, s.Address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}) //nolint:gosec // see TLS
+	secure := tls.Dialer{NetDialer: &dialer, Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}} //nolint:gosec // see TLS
+	return secure.DialContext(ctx, s.Network, s.Address)
 }
 
 // Attack runs every peer in turn and keeps their connections.
@@ -154,7 +152,7 @@ func start(t *testing.T, s Server) (next func(name string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(os.Args[0]) //nolint:gosec // this test's own binary
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0]) //nolint:gosec // this test's own binary
 	command.Env, command.Stderr = append(os.Environ(), variable+"="+string(text)), os.Stderr
 	in, err := command.StdinPipe()
 	if err != nil {
