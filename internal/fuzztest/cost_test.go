@@ -38,8 +38,8 @@ func TestWithin_failsForMemoryOutOfProportion(t *testing.T) {
 	}
 }
 
-// An input that waits for ever, or that computes for ever, ends the process, with the
-// stack of what hangs.
+// An input that waits for ever, or that computes for ever, ends the process: with the
+// stack of what waits, as the stack of what computes on another thread cannot be read.
 func TestWithin_endsAProcessThatHangs(t *testing.T) {
 	hangs := map[string]func(){
 		"waits": func() { Cost{Wall: time.Millisecond}.Within(t, 0, func() { select {} }) },
@@ -62,7 +62,7 @@ func TestWithin_endsAProcessThatHangs(t *testing.T) {
 		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", t.Name())
 		command.Env = append(os.Environ(), "FUZZTEST_HANG="+name)
 		output, err := command.CombinedOutput()
-		if err == nil || !strings.Contains(string(output), "is not done after") || !strings.Contains(string(output), "TestWithin_endsAProcessThatHangs") {
+		if err == nil || !strings.Contains(string(output), "is not done after") || name == "waits" && !strings.Contains(string(output), "TestWithin_endsAProcessThatHangs") {
 			t.Errorf("%s: %v\n%s", name, err, output)
 		}
 	}
