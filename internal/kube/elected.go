@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -234,6 +235,7 @@ func (e electable) term(ctx context.Context, kept *caches) error {
 		})
 		own.Set = set
 		defer set.Forget()
+		defer own.EndQueues()
 		coordinator := coordinate.New(own, e.options)
 		running.Store(coordinator)
 		start()
@@ -243,7 +245,7 @@ func (e electable) term(ctx context.Context, kept *caches) error {
 		e.elected.Store(own)
 		defer e.elected.Store(nil)
 		group, working := errgroup.WithContext(ctx)
-		group.Go(func() error { return freeAfterFill(working, own.Set) })
+		group.Go(func() error { return freeAfterFill(working, own.Set, debug.FreeOSMemory) })
 		group.Go(func() error { return coordinator.Run(working) })
 		if e.provisions {
 			unserved := provision.NewUnserved(own, coordinator.Registered)

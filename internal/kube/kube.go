@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -65,6 +66,9 @@ type Options struct {
 	MetricsVolumes int
 	Tracer         *tracing.Tracer // nil for no traces
 	Failpoints     *failpoint.Set
+	// FreeMemory returns freed memory to the system after the caches have filled; nil means
+	// debug.FreeOSMemory.
+	FreeMemory func()
 }
 
 // Controllers are the controllers of one driver.
@@ -95,6 +99,9 @@ func New(o Options) (*Controllers, error) {
 		return nil, errors.New("the process's namespace is not known; give --namespace or set POD_NAMESPACE")
 	}
 	o.Intents = cmp.Or(o.Intents, o.Namespace)
+	if o.FreeMemory == nil {
+		o.FreeMemory = debug.FreeOSMemory
+	}
 	o.Logger = o.Logger.With("component", "kubernetes")
 	c := &Controllers{options: o, reconnected: make(chan struct{}, 1)}
 	c.enter("starting")
@@ -160,6 +167,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 		return fmt.Errorf("controllers: %w", err)
 	}
 	defer stop()
+	defer env.EndQueues()
 	roles := info.roles(o.Wanted)
 	if slices.Contains(roles, rights.Provision) && strings.HasPrefix(o.Intents, clusterNamespaces) {
 		return fmt.Errorf("controllers: intents in namespace %s would need rights to every ConfigMap there, which configure the cluster; "+
@@ -179,7 +187,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	c.env.Store(env)
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return watchDriver(working, env, info, c.reconnected) })
-	group.Go(func() error { return freeAfterFill(working, env.Set) })
+	group.Go(func() error { return freeAfterFill(working, env.Set, o.FreeMemory) })
 	if env.Scope.Labelled && o.Elect {
 		group.Go(func() error { return c.coordinate(working, env) })
 	}

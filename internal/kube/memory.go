@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"runtime/debug"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -15,12 +14,12 @@ const fillTime = 20 * time.Second
 // freeAfterFill returns the garbage of filling the caches to the system, which is as
 // large as the caches themselves. The runtime would keep it, because an idle process
 // rarely collects garbage, and most processes are idle, on every node.
-func freeAfterFill(ctx context.Context, set *cluster.Set) error {
+func freeAfterFill(ctx context.Context, set *cluster.Set, free func()) error {
 	if err := set.Wait(ctx); err != nil {
 		return unless(ctx, err)
 	}
 	if work.Sleep(ctx, fillTime) {
-		debug.FreeOSMemory()
+		free()
 	}
 	return nil
 }

@@ -19,18 +19,14 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshot "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
-	snapshotscheme "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/scheme"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"github.com/holdfast-csi/holdfast/internal/claim/grant"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -58,7 +54,7 @@ const (
 // Cluster is an API server, a driver and the connections of a controller to them.
 type Cluster struct {
 	t      testing.TB
-	server *server
+	server *Server
 	http   *httptest.Server
 
 	// Env is ready for a controller's constructor. Change it before.
@@ -81,6 +77,10 @@ type Cluster struct {
 func New(t testing.TB, driver *csidriver.Driver, objects ...runtime.Object) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, server: newServer(t.Context()), Driver: driver, events: &recorder{}}
+	var err error
+	if c.server.known, err = newScheme(); err != nil {
+		t.Fatal(err)
+	}
 	c.http = httptest.NewServer(c.server)
 	t.Cleanup(c.http.Close)
 	t.Cleanup(c.server.breakWatches) // Close would wait for open watches
@@ -230,64 +230,12 @@ func (c *Cluster) Add(objects ...runtime.Object) {
 // Put is Add for an object that may exist: it is replaced regardless of its version.
 func (c *Cluster) Put(objects ...runtime.Object) { c.Add(objects...) }
 
-func (c *Cluster) put(o runtime.Object) error {
-	text, q, err := describe(o)
-	if err != nil {
-		return err
-	}
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	kind := "ADDED"
-	if old, err := c.server.find(q); err == nil {
-		kind = "MODIFIED"
-		text.meta()["uid"], text.meta()["creationTimestamp"] = old.meta()["uid"], old.meta()["creationTimestamp"]
-	}
-	if text.meta().text("uid") == "" {
-		text.meta()["uid"] = "uid-" + q.Name
-	}
-	if text.meta().text("creationTimestamp") == "" {
-		text.meta()["creationTimestamp"] = now()
-	}
-	c.server.store(q, text, kind)
-	return nil
-}
-
-// describe names the object's kind, namespace and name.
-func describe(o runtime.Object) (object, Request, error) {
-	known := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, snapshotscheme.AddToScheme} {
-		if err := add(known); err != nil {
-			return nil, Request{}, err
-		}
-	}
-	known.AddKnownTypes(schema.GroupVersion{Group: grant.Group, Version: "v1"}, &grant.ReferenceGrant{})
-	kinds, _, err := known.ObjectKinds(o)
-	if err != nil {
-		return nil, Request{}, fmt.Errorf("%T: %w", o, err)
-	}
-	kind := kinds[0]
-	text, err := runtime.Encode(codec(known, kind.GroupVersion()), o)
-	if err != nil {
-		return nil, Request{}, fmt.Errorf("%T: %w", o, err)
-	}
-	decoded, err := decode(text)
-	if err != nil {
-		return nil, Request{}, err
-	}
-	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	q := Request{Group: kind.Group, version: kind.Version, Resource: plural.Resource, Namespace: decoded.namespace(), Name: decoded.name()}
-	return decoded, q, nil
-}
+func (c *Cluster) put(o runtime.Object) error { return c.server.Put(o) }
 
 // Delete asks the API server to delete an object; it stays while it has finalizers.
 func (c *Cluster) Delete(o runtime.Object) {
 	c.t.Helper()
-	_, q, err := describe(o)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	q.Verb = "delete"
-	if _, err := c.server.answer(q); err != nil {
+	if err := c.server.Remove(o); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
-	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -72,13 +72,15 @@ func (o object) clone() object {
 	return copied
 }
 
+// sameAs reports whether objects differ in their versions at most.
 func (o object) sameAs(other object) bool {
-	a, b := o.clone(), other.clone()
-	delete(a.meta(), "resourceVersion")
-	delete(b.meta(), "resourceVersion")
-	x, _ := json.Marshal(a)
-	y, _ := json.Marshal(b)
-	return string(x) == string(y)
+	a, b := maps.Clone(o), maps.Clone(other)
+	for _, one := range []object{a, b} {
+		meta := maps.Clone(map[string]any(one.meta()))
+		delete(meta, "resourceVersion")
+		one["metadata"] = meta
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 // matches reports whether an object's labels match a selector. A
@@ -136,5 +138,3 @@ func (o object) keep(old object, subresource string, custom, hasStatus bool) {
 		}
 	}
 }
-
-func now() string { return time.Now().UTC().Format(time.RFC3339) }

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -27,6 +30,8 @@ type Request struct {
 	Subresource     string // "" or "status"
 	Namespace, Name string
 	Body            []byte
+	// Fault is for a world's hooks: what Before has chosen for After.
+	Fault string
 	// Process is that of the Env whose clients sent the request; "" for the test's.
 	Process       string
 	version       string
@@ -36,14 +41,16 @@ type Request struct {
 	page          page
 	since         uint64
 	initialEvents bool
+	cached        bool // a get that any state of the past may answer (resourceVersion=0)
 }
 
 func (r Request) collection() string { return r.Group + "/" + r.Resource }
 
-// server is an API server in memory: real HTTP and JSON, resourceVersions,
+// Server is an API server in memory: real HTTP and JSON, resourceVersions,
 // optimistic locking, finalizers, the status subresource, watches. It knows no
-// admission and no defaults, and validates sizes and the values of labels alone.
-type server struct {
+// admission and no defaults, and validates sizes and the values of labels alone. New serves
+// it over HTTP; NewServer is for callers within the process.
+type Server struct {
 	test    context.Context // ends with the test
 	mu      sync.Mutex
 	version uint64
@@ -57,16 +64,28 @@ type server struct {
 	lose                []func(Request) error
 	writes              []Request
 	absent              map[string]bool // what Unserve took away
+	// known are the kinds of Put and Remove.
+	known *runtime.Scheme
+	// before and after are those of Hooks.
+	before, after func(*Request) error
+	// observe is called for each change, under the lock; it may be nil.
+	observe func(Change)
+	// deliver is called before a watcher gets events; it may be nil.
+	deliver func(context.Context, Request) Delivery
+	// stale returns how many changes the answer to a read from the cache is behind; nil for none.
+	stale   func(Request) uint64
+	history *history // nil for a server that keeps none
+	skew    time.Duration
 }
 
-func newServer(test context.Context) *server {
-	return &server{
+func newServer(test context.Context) *Server {
+	return &Server{
 		test:    test,
 		version: 1, stored: map[string]map[string]object{}, watches: map[string][]*watcher{}, absent: map[string]bool{},
 	}
 }
 
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request, err := parse(r)
 	if err != nil {
 		fail(w, apierrors.NewBadRequest(err.Error()))
@@ -76,7 +95,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.discover(w, request)
 		return
 	}
-	if err := s.reaction(request); err != nil {
+	err = s.reaction(request)
+	if err == nil && s.before != nil {
+		err = s.before(&request)
+	}
+	if err != nil {
 		fail(w, err)
 		return
 	}
@@ -87,6 +110,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, err := s.answer(request)
 	if err == nil {
 		err = s.lost(request)
+	}
+	if err == nil && s.after != nil {
+		err = s.after(&request)
 	}
 	if err != nil {
 		fail(w, err)
@@ -123,6 +149,7 @@ func parse(r *http.Request) (Request, error) {
 	}
 	q.page = pageOf(query)
 	q.since, _ = strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+	q.cached = query.Get("resourceVersion") == "0"
 	q.initialEvents = query.Get("sendInitialEvents") == "true"
 	q.patchType = types.PatchType(r.Header.Get("Content-Type"))
 	q.Verb = verb(r.Method, q.Name, query.Get("watch"))
@@ -158,7 +185,7 @@ func verb(method, name, watch string) string {
 }
 
 // reaction lets the tests have their say, and records what would change something.
-func (s *server) reaction(q Request) error {
+func (s *Server) reaction(q Request) error {
 	s.mu.Lock()
 	reactions := slices.Clone(s.react)
 	if s.isAbsent(q) {
@@ -184,7 +211,7 @@ func (s *server) reaction(q Request) error {
 
 // lost returns the error that replaces the answer to a request which had its
 // effect.
-func (s *server) lost(q Request) error {
+func (s *Server) lost(q Request) error {
 	s.mu.Lock()
 	lose := slices.Clone(s.lose)
 	s.mu.Unlock()
@@ -199,7 +226,7 @@ func (s *server) lost(q Request) error {
 	return nil
 }
 
-func (s *server) answer(q Request) (any, error) {
+func (s *Server) answer(q Request) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch q.Verb {
@@ -218,14 +245,19 @@ func (s *server) answer(q Request) (any, error) {
 }
 
 // currentVersion grows with each write.
-func (s *server) currentVersion() uint64 {
+func (s *Server) currentVersion() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
 // find returns the object of a request. A kind without a status has no such subresource.
-func (s *server) find(q Request) (object, error) {
+func (s *Server) find(q Request) (object, error) {
+	if q.Verb == "get" && q.cached && s.stale != nil && s.history != nil {
+		if found, ok := s.history.at(q, s.version-min(s.stale(q), s.version)); ok {
+			return found, nil
+		}
+	}
 	found, ok := s.stored[q.collection()][q.Namespace+"/"+q.Name]
 	if !ok || q.Subresource == "status" && !hasStatus(q.Resource) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name)
@@ -233,7 +265,7 @@ func (s *server) find(q Request) (object, error) {
 	return found, nil
 }
 
-func (s *server) list(q Request) any {
+func (s *Server) list(q Request) any {
 	items := []object{}
 	for _, o := range s.stored[q.collection()] {
 		if q.selects(o) {
@@ -253,7 +285,13 @@ func groupVersion(q Request) string {
 	return schema.GroupVersion{Group: q.Group, Version: q.version}.String()
 }
 
-func (s *server) create(q Request) (object, error) {
+func (s *Server) create(q Request) (object, error) {
+	if q.Resource == "selfsubjectrulesreviews" && s.history != nil { // every process of a world has every right
+		all := []any{"*"}
+		return object{"status": map[string]any{"resourceRules": []any{
+			map[string]any{"verbs": all, "apiGroups": all, "resources": all},
+		}}}, nil
+	}
 	if q.Subresource != "" { // such as an eviction or a SelfSubjectAccessReview's answer
 		return decode(q.Body)
 	}
@@ -275,7 +313,7 @@ func (s *server) create(q Request) (object, error) {
 	if o.meta().text("uid") == "" {
 		o.meta()["uid"] = fmt.Sprintf("uid-%s-%d", q.Name, s.version)
 	}
-	o.meta()["creationTimestamp"] = now()
+	o.meta()["creationTimestamp"] = s.now()
 	if err := validate(q, o); err != nil {
 		return nil, err
 	}
@@ -283,7 +321,7 @@ func (s *server) create(q Request) (object, error) {
 	return o, nil
 }
 
-func (s *server) update(q Request) (object, error) {
+func (s *Server) update(q Request) (object, error) {
 	o, err := decode(q.Body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -295,7 +333,7 @@ func (s *server) update(q Request) (object, error) {
 	return s.change(q, old, o)
 }
 
-func (s *server) patch(q Request) (object, error) {
+func (s *Server) patch(q Request) (object, error) {
 	old, err := s.find(q)
 	if err != nil {
 		return nil, err
@@ -322,7 +360,7 @@ func (s *server) patch(q Request) (object, error) {
 }
 
 // change is what updates and patches come to.
-func (s *server) change(q Request, old, o object) (object, error) {
+func (s *Server) change(q Request, old, o object) (object, error) {
 	if version := o.version(); version != 0 && version != old.version() {
 		return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name,
 			fmt.Errorf("the object has been modified; it is at version %d, not %d", old.version(), version))
@@ -358,7 +396,7 @@ func hasStatus(resource string) bool {
 	}, resource)
 }
 
-func (s *server) delete(q Request) (any, error) {
+func (s *Server) delete(q Request) (any, error) {
 	old, err := s.find(q)
 	if err != nil {
 		return nil, err
@@ -379,7 +417,7 @@ func (s *server) delete(q Request) (any, error) {
 	}
 	if old.meta().text("deletionTimestamp") == "" {
 		o := old.clone()
-		o.meta()["deletionTimestamp"] = now()
+		o.meta()["deletionTimestamp"] = s.now()
 		s.store(q, o, "MODIFIED")
 		return o, nil
 	}
@@ -405,7 +443,7 @@ func validate(q Request, o object) error {
 }
 
 // store stores an object with a new version and notifies the watches.
-func (s *server) store(q Request, o object, event string) {
+func (s *Server) store(q Request, o object, event string) {
 	s.version++
 	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
 	if s.stored[q.collection()] == nil {
@@ -416,18 +454,33 @@ func (s *server) store(q Request, o object, event string) {
 	if old != nil && !reflect.DeepEqual(old.labels(), o.labels()) {
 		s.relabelled = s.version
 	}
-	s.notify(q.collection(), event, old, o)
+	s.changed(q, event, old, o)
 }
 
-func (s *server) remove(q Request, o object) {
+func (s *Server) remove(q Request, o object) {
 	s.version++
 	s.removed = s.version
 	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
 	delete(s.stored[q.collection()], o.namespace()+"/"+o.name())
-	s.notify(q.collection(), "DELETED", o, o)
+	s.changed(q, "DELETED", o, o)
+}
+
+// changed records a change and notifies the watches.
+func (s *Server) changed(q Request, event string, old, o object) {
+	if s.history != nil {
+		s.history.add(q.collection(), event, old, o, s.version)
+	}
+	if s.observe != nil {
+		s.observe(Change{Request: q, Event: event, Object: o})
+	}
+	s.notify(q.collection(), event, old, o)
 }
 
 func fail(w http.ResponseWriter, err error) {
+	if broken, ok := w.(interface{ abort(error) }); ok && errors.Is(err, ErrConnection) {
+		broken.abort(err)
+		return
+	}
 	answer, ok := err.(apierrors.APIStatus)
 	if !ok {
 		answer = apierrors.NewInternalError(err)
@@ -455,13 +508,13 @@ func resources(group string) []string {
 }
 
 // isAbsent reports whether a group, its version, or a resource of that is not served.
-func (s *server) isAbsent(q Request) bool {
+func (s *Server) isAbsent(q Request) bool {
 	version := q.Group + "/" + q.version
 	return s.absent[q.Group] || s.absent[version] || s.absent[version+"/"+q.Resource]
 }
 
 // discover lists the resources of a group's version.
-func (s *server) discover(w http.ResponseWriter, q Request) {
+func (s *Server) discover(w http.ResponseWriter, q Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isAbsent(q) {

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -19,14 +20,16 @@ type event struct {
 
 type watcher struct {
 	request Request
-	events  chan event
 	broken  chan struct{}
+	more    chan struct{} // has a value when there are new events
+	begun   bool          // the initial events were sent
+	events  []event       // not sent yet; the server's mutex guards them
 }
 
 // watch streams what changes. The initial state is sent as events when asked
 // for (sendInitialEvents), with the bookmark that ends it.
-func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
-	own := &watcher{request: q, events: make(chan event, 100_000), broken: make(chan struct{})}
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request) {
+	own := &watcher{request: q, more: make(chan struct{}, 1), broken: make(chan struct{})}
 	if !s.begin(own) {
 		fail(w, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", q.since)))
 		return
@@ -42,11 +45,17 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 	encoder := json.NewEncoder(w)
 	for {
 		select {
-		case e := <-own.events:
-			if encoder.Encode(e) != nil {
-				return
+		case <-own.more:
+			events, ended := s.due(r.Context(), own)
+			for _, e := range events {
+				if encoder.Encode(e) != nil {
+					return
+				}
 			}
 			flush()
+			if ended {
+				return
+			}
 		case <-own.broken:
 			return
 		case <-r.Context().Done():
@@ -55,35 +64,79 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 	}
 }
 
+// Delivery is how much of its events a watcher gets now.
+type Delivery struct {
+	// Most is the number of events; 0 means all. The others follow with the next delivery.
+	Most int
+	// Break ends the watch after them.
+	Break bool
+}
+
+// due removes the events that are to be sent now from the queue.
+func (s *Server) due(ctx context.Context, own *watcher) (events []event, ended bool) {
+	var d Delivery
+	initial := own.request.initialEvents && !own.begun
+	own.begun = true
+	if s.deliver != nil && !initial {
+		d = s.deliver(ctx, own.request)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count := len(own.events)
+	if d.Most > 0 {
+		count = min(count, d.Most)
+	}
+	events, own.events = own.events[:count:count], own.events[count:]
+	if len(own.events) > 0 {
+		own.signal()
+	}
+	return events, d.Break
+}
+
+func (w *watcher) signal() {
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watcher) push(e event) {
+	w.events = append(w.events, e)
+	w.signal()
+}
+
 // begin replays the events that the watcher lacks, under the lock, so that nothing
 // falls between the replay and the watch. It is false for a watch from before an
 // object was removed or left the selection, of which nothing is kept to replay.
-func (s *server) begin(own *watcher) bool {
+func (s *Server) begin(own *watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := own.request
+	if s.history != nil && !q.initialEvents {
+		return s.replay(own)
+	}
 	if !q.initialEvents && (q.since < s.removed || q.selector != "" && q.since < s.relabelled) {
 		return false
 	}
 	for _, o := range s.stored[q.collection()] {
 		if own.sees(o) && (q.initialEvents || o.version() > q.since) {
-			own.events <- event{Type: "ADDED", Object: o}
+			own.push(event{Type: "ADDED", Object: o})
 		}
 	}
 	if q.initialEvents {
-		own.events <- event{Type: "BOOKMARK", Object: object{
+		own.push(event{Type: "BOOKMARK", Object: object{
 			"kind": kindOf(q.Resource), "apiVersion": groupVersion(q),
 			"metadata": map[string]any{
 				"resourceVersion": strconv.FormatUint(s.version, 10),
 				"annotations":     map[string]any{"k8s.io/initial-events-end": "true"},
 			},
-		}}
+		}})
 	}
 	s.watches[q.collection()] = append(s.watches[q.collection()], own)
 	return true
 }
 
-func (s *server) end(own *watcher) {
+func (s *Server) end(own *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	collection := own.request.collection()
@@ -95,23 +148,28 @@ func (w *watcher) sees(o object) bool { return w.request.selects(o) }
 // notify sends an event to the watchers of a collection: for an object that enters a
 // watcher's selection or leaves it, the event is ADDED or DELETED, as the API server's
 // is. old is nil for a new object. The caller holds the lock.
-func (s *server) notify(collection, kind string, old, o object) {
+func (s *Server) notify(collection, kind string, old, o object) {
 	for _, w := range s.watches[collection] {
-		before, after := old != nil && w.sees(old), w.sees(o)
-		switch {
-		case kind != "MODIFIED" && after, before && after:
-			w.events <- event{Type: kind, Object: o}
-		case kind == "DELETED": // it was never selected
-		case after:
-			w.events <- event{Type: "ADDED", Object: o}
-		case before:
-			w.events <- event{Type: "DELETED", Object: old.at(o.version())}
-		}
+		w.add(kind, old, o)
+	}
+}
+
+// add queues the event of a change, if the watcher sees one.
+func (w *watcher) add(kind string, old, o object) {
+	before, after := old != nil && w.sees(old), w.sees(o)
+	switch {
+	case kind != "MODIFIED" && after, before && after:
+		w.push(event{Type: kind, Object: o})
+	case kind == "DELETED": // it was never selected
+	case after:
+		w.push(event{Type: "ADDED", Object: o})
+	case before:
+		w.push(event{Type: "DELETED", Object: old.at(o.version())})
 	}
 }
 
 // breakWatches ends every watch, as a restart of the API server does.
-func (s *server) breakWatches() {
+func (s *Server) breakWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, watchers := range s.watches {

@@ -67,3 +67,6 @@ func (l *Lab) Waiting() []string {
 	slices.Sort(keys)
 	return keys
 }
+
+// Steps is the number of steps and actions so far.
+func (l *Lab) Steps() int { return l.trace.steps }

@@ -49,6 +49,7 @@ func run(t *testing.T, from *source, world World) (result Result) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	runtime.MemProfileRate = 0 // its samples take random numbers
 	watchdog := time.AfterFunc(hangs, func() {
 		panic(fmt.Sprintf("a run is blocked by something outside its bubble; it has made %d choices", len(from.made)))
 	})

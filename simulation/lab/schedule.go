@@ -39,7 +39,7 @@ const (
 	// idleAfter is the time without a step after which nothing more is expected by itself.
 	idleAfter = 20 * time.Minute
 	// longest and mostSteps limit Converge.
-	longest   = 6 * time.Hour
+	longest   = 3 * time.Hour
 	mostSteps = 20_000
 )
 

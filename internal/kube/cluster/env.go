@@ -140,6 +140,14 @@ func (e *Env) Hurry(over func(error) bool) {
 	}
 }
 
+// EndQueues ends the queues. It is for a process whose controllers were made and may not have
+// run, such as a standby that ends.
+func (e *Env) EndQueues() {
+	for _, queue := range e.queues.all() {
+		queue.End()
+	}
+}
+
 // Stuck names the queue that has been stuck for the longest time (work.Queue.Stuck), and
 // that time; 0 if no queue is stuck.
 func (e *Env) Stuck() (queue string, since time.Duration) {

@@ -125,6 +125,9 @@ func (q *Queue) Len() int { return q.fair.count() }
 // busy without finishing a key; 0 while some are free.
 func (q *Queue) Stuck() time.Duration { return q.fair.stuck() }
 
+// End ends the queue: Run returns, and a queue that was not run has no goroutines left.
+func (q *Queue) End() { q.items.ShutDown() }
+
 // Run processes keys until ctx ends, then waits for the keys in progress, whose handlers
 // have the same ctx. It always returns nil. A queue runs once.
 func (q *Queue) Run(ctx context.Context, handle Handler) error {

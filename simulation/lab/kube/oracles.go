@@ -1,0 +1,225 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// calm ends what the world has broken.
+func (w *World) calm() {
+	w.lab.Calm()
+	w.lab.Note("the faults end")
+	w.storage.full, w.storage.readOnly = false, false
+	w.server.Skew(0)
+	for _, r := range w.replicas {
+		if p := r.now(); p != nil {
+			p.Pause(false)
+		}
+	}
+	w.putSecret()
+	w.putClass("a")
+	for _, name := range w.nodes {
+		if _, ok := get[*storagev1.CSINode](w.mirror, csiNodes, "", name); !ok {
+			w.putNode(name)
+		}
+	}
+	// A claim whose source is gone waits for ever, as it should.
+	for _, pvc := range all[*corev1.PersistentVolumeClaim](w.mirror, claims) {
+		if pvc.Spec.DataSource != nil && pvc.Spec.VolumeName == "" {
+			w.removePodsOf(pvc)
+			w.remove(pvc)
+		}
+	}
+	for _, pvc := range all[*corev1.PersistentVolumeClaim](w.mirror, claims) {
+		if pvc.Status.Phase == corev1.ClaimLost {
+			w.removePodsOf(pvc)
+			w.remove(pvc)
+		}
+	}
+	for _, snapshot := range all[*snapshotv1.VolumeSnapshot](w.mirror, snapshots) {
+		if _, ok := w.sourceOf(snapshot); !ok && (snapshot.Status == nil || snapshot.Status.ReadyToUse == nil) {
+			w.remove(snapshot)
+		}
+	}
+}
+
+// deleteAll deletes what users made. An administrator gives up what is retained.
+func (w *World) deleteAll() {
+	w.deleteNamespace()
+	for _, pv := range all[*corev1.PersistentVolume](w.mirror, volumes) {
+		w.change(pv, func(o object) {
+			asVolume(o).Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+		})
+	}
+}
+
+// consistent compares the objects with the storage.
+func (w *World) consistent() error {
+	return errors.Join(w.claimsServed(), w.volumesNamed(), w.noIntents(), w.attachmentsTrue(), w.snapshotsTrue(), w.nothingHangs())
+}
+
+func (w *World) claimsServed() error {
+	for _, pvc := range all[*corev1.PersistentVolumeClaim](w.mirror, claims) {
+		if pvc.DeletionTimestamp != nil {
+			continue
+		}
+		if !w.shape.immediate && pvc.Spec.VolumeName == "" && !w.hasPod(pvc) {
+			continue // it waits for its first consumer
+		}
+		if pvc.Status.Phase == corev1.ClaimLost {
+			continue
+		}
+		if pvc.Status.Phase != corev1.ClaimBound {
+			return fmt.Errorf("claim %s is %s", pvc.Name, pvc.Status.Phase)
+		}
+		desired, have := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
+		pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", pvc.Spec.VolumeName)
+		if !ok || pv.DeletionTimestamp != nil {
+			continue
+		}
+		if have.Cmp(desired) < 0 || w.driver.Size(pv.Spec.CSI.VolumeHandle) < have.Value() {
+			return fmt.Errorf("claim %s wants %s, says %s, and the volume has %d", pvc.Name, desired.String(), have.String(), w.driver.Size(pv.Spec.CSI.VolumeHandle))
+		}
+		if class := pvc.Spec.VolumeAttributesClassName; w.shape.modify && class != nil {
+			current := pvc.Status.CurrentVolumeAttributesClassName
+			if current == nil || *current != *class {
+				return fmt.Errorf("claim %s wants attributes class %s", pvc.Name, *class)
+			}
+			if w.driver.Modified(pv.Spec.CSI.VolumeHandle)["level"] != *class {
+				return fmt.Errorf("claim %s says attributes class %s, and the volume has %v", pvc.Name, *class, w.driver.Modified(pv.Spec.CSI.VolumeHandle))
+			}
+		}
+	}
+	return nil
+}
+
+func (w *World) hasPod(pvc *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(all[*corev1.Pod](w.mirror, pods), func(pod *corev1.Pod) bool { return claimOf(pod) == pvc.Name })
+}
+
+// volumesNamed: each volume is named by an object, and each object's volume exists.
+func (w *World) volumesNamed() error {
+	existing := w.driver.Volumes()
+	for _, volume := range slices.Sorted(maps.Keys(existing)) {
+		if !w.named(volume, existing[volume]) && !w.storage.bare[existing[volume]] {
+			return fmt.Errorf("no object names volume %s", volume)
+		}
+	}
+	handles := slices.Collect(maps.Values(existing))
+	named := map[string]string{}
+	for _, pv := range all[*corev1.PersistentVolume](w.mirror, volumes) {
+		handle := pv.Spec.CSI.VolumeHandle
+		if other := named[handle]; other != "" {
+			return fmt.Errorf("PersistentVolumes %s and %s name volume %s", other, pv.Name, handle)
+		}
+		named[handle] = pv.Name
+		if pv.DeletionTimestamp == nil && !contains(handles, handle) {
+			return fmt.Errorf("PersistentVolume %s names volume %s, which does not exist", pv.Name, handle)
+		}
+	}
+	return nil
+}
+
+// noIntents: everything that was begun is completed.
+func (w *World) noIntents() error {
+	for _, stored := range all[*corev1.ConfigMap](w.mirror, configMaps) {
+		for _, key := range slices.Sorted(maps.Keys(stored.Data)) {
+			return fmt.Errorf("the intent of claim %s is left: %s", key, stored.Data[key])
+		}
+	}
+	return nil
+}
+
+// attachmentsTrue compares the VolumeAttachments with the storage.
+func (w *World) attachmentsTrue() error {
+	desired := map[string]bool{}
+	for _, va := range all[*storagev1.VolumeAttachment](w.mirror, attachments) {
+		if va.DeletionTimestamp != nil || !va.Status.Attached {
+			return fmt.Errorf("VolumeAttachment of %s to %s: attached %t, deleted %v, %+v", volumeOf(va), va.Spec.NodeName, va.Status.Attached, va.DeletionTimestamp, va.Status.AttachError)
+		}
+		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok {
+			desired[pv.Spec.CSI.VolumeHandle+" id-"+va.Spec.NodeName] = true
+		}
+	}
+	published := w.driver.Attachments()
+	for _, handle := range slices.Sorted(maps.Keys(published)) {
+		for _, node := range published[handle] {
+			where := handle + " " + node
+			if !desired[where] && !w.storage.forced[where] {
+				return fmt.Errorf("volume %s is published to %s, and no VolumeAttachment says so", handle, node)
+			}
+			delete(desired, where)
+		}
+	}
+	for _, where := range slices.Sorted(maps.Keys(desired)) {
+		return fmt.Errorf("a VolumeAttachment says that %s is attached, and it is not", where)
+	}
+	return nil
+}
+
+// snapshotsTrue compares the contents with the storage.
+func (w *World) snapshotsTrue() error {
+	left := w.driver.SnapshotsLeft()
+	named := map[string]bool{}
+	for _, content := range all[*snapshotv1.VolumeSnapshotContent](w.mirror, contents) {
+		if content.DeletionTimestamp != nil {
+			return fmt.Errorf("content %s is being deleted", content.Name)
+		}
+		if !contentReady(content) {
+			return fmt.Errorf("content %s is not ready", content.Name)
+		}
+		named[*content.Status.SnapshotHandle] = true
+		if !contains(left, *content.Status.SnapshotHandle) {
+			return fmt.Errorf("content %s names snapshot %s, which does not exist", content.Name, *content.Status.SnapshotHandle)
+		}
+	}
+	for _, handle := range left {
+		if !named[handle] {
+			return fmt.Errorf("no content names snapshot %s", handle)
+		}
+	}
+	return nil
+}
+
+// nothingHangs: no deletion waits that nothing holds back.
+func (w *World) nothingHangs() error {
+	for _, pv := range all[*corev1.PersistentVolume](w.mirror, volumes) {
+		if pv.DeletionTimestamp != nil && pv.Status.Phase != corev1.VolumeBound {
+			return fmt.Errorf("PersistentVolume %s is being deleted, with finalizers %v", pv.Name, pv.Finalizers)
+		}
+		if pv.Status.Phase == corev1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+			return fmt.Errorf("PersistentVolume %s is to be reclaimed", pv.Name)
+		}
+	}
+	for _, pvc := range all[*corev1.PersistentVolumeClaim](w.mirror, claims) {
+		if pvc.DeletionTimestamp != nil && !w.used(pvc) {
+			return fmt.Errorf("claim %s is being deleted, with finalizers %v", pvc.Name, pvc.Finalizers)
+		}
+	}
+	return nil
+}
+
+// empty: nothing is left.
+func (w *World) empty() error {
+	for _, resource := range []string{claims, volumes, attachments, snapshots, contents} {
+		for _, o := range all[object](w.mirror, resource) {
+			return fmt.Errorf("%s %s is left, deleted %v, finalizers %v", resource, o.GetName(), o.GetDeletionTimestamp(), o.GetFinalizers())
+		}
+	}
+	existing := w.driver.Volumes()
+	for _, volume := range slices.Sorted(maps.Keys(existing)) {
+		if !w.storage.bare[existing[volume]] {
+			return fmt.Errorf("volume %s is left", volume)
+		}
+	}
+	if left := w.driver.SnapshotsLeft(); len(left) > 0 {
+		return fmt.Errorf("snapshots are left: %v", left)
+	}
+	return w.noIntents()
+}

@@ -1,0 +1,157 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	controllers "github.com/holdfast-csi/holdfast/internal/kube"
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+	"github.com/holdfast-csi/holdfast/simulation/lab"
+)
+
+// process is a process of the product, from its start to its end.
+type process struct {
+	*lab.Process
+	stop context.CancelFunc
+	// paused is set once the process was stopped for a while: it may then not know that it
+	// has lost the lease.
+	paused bool
+	// clock is how far the clock of the process is ahead of the others', in nanoseconds. Only
+	// the times that it writes into a Lease show that.
+	clock atomic.Int64
+}
+
+// replica is a pod whose process is started again whenever it ends.
+type replica struct {
+	world *World
+	name  string
+
+	mu      sync.Mutex
+	current *process
+}
+
+func (w *World) startReplica(name string) {
+	r := &replica{world: w, name: name}
+	w.replicas = append(w.replicas, r)
+	w.running.Go(r.run)
+}
+
+func (r *replica) run() {
+	w := r.world
+	for generation := 1; w.ctx.Err() == nil; generation++ {
+		if err := r.once(generation); err != nil {
+			w.lab.Note("%s ended: %v", r.name, err)
+		}
+		if _, err := w.kubelet.Pass(w.ctx, lab.Step{Kind: "start", Object: r.name}); err != nil {
+			return
+		}
+	}
+}
+
+// once runs one process until it ends.
+func (r *replica) once(generation int) error {
+	w := r.world
+	ctx, stop := context.WithCancel(w.ctx)
+	defer stop()
+	p := &process{Process: w.lab.Process(fmt.Sprintf("%s.%d", r.name, generation)), stop: stop}
+	w.mu.Lock()
+	w.processes[p.Name()] = p
+	w.mu.Unlock()
+	r.mu.Lock()
+	r.current = p
+	r.mu.Unlock()
+	made, err := controllers.New(w.options(p))
+	if err == nil {
+		err = made.Run(ctx)
+	}
+	p.Crash() // nothing that remains of it has an effect
+	w.server.BreakWatches(p.Name())
+	return err
+}
+
+func (r *replica) now() *process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current
+}
+
+// crash ends the process between two steps.
+func (r *replica) crash() {
+	if p := r.now(); p != nil {
+		p.Crash()
+		p.stop()
+	}
+}
+
+// options are those of a process.
+func (w *World) options(p *process) controllers.Options {
+	logger := slog.New(slog.NewTextHandler(&journal{world: w, process: p.Name()}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	connection := client.NewInProcess(w.intercept(p))
+	csi.RegisterIdentityServer(connection, w.driver)
+	csi.RegisterControllerServer(connection, w.driver)
+	csi.RegisterNodeServer(connection, w.driver)
+	csi.RegisterGroupControllerServer(connection, w.driver)
+	retry := work.Retry{}
+	if w.shape.short {
+		retry = work.Retry{Start: 100 * time.Millisecond, Max: 10 * time.Second}
+	}
+	return controllers.Options{
+		Clients: w.clients(p), CSI: client.New(connection, client.Options{Driver: driverName, Logger: logger}),
+		Namespace: system, Intents: intents, Elect: true, Lease: lease.Options{Identity: p.Name()},
+		Tuning: controllers.Tuning{
+			VolumeNamePrefix: "pvc", VolumeNameUUIDLength: -1, KeepVolumeMode: true, HandleInUse: true, ImmediateTopology: true,
+			SnapshotNames: claim.Naming{Prefix: "snapshot", UIDLength: -1}, GroupNames: claim.Naming{Prefix: "groupsnapshot", UIDLength: -1},
+		},
+		Limits: controllers.Limits{All: cluster.Limits{Workers: 4, Retry: retry}},
+		Logger: logger, Registerer: prometheus.NewRegistry(), FreeMemory: func() {},
+	}
+}
+
+func (w *World) clients(p *process) cluster.Clients {
+	config := w.server.Config(p.Name())
+	core, err := api.NewKubernetes(config)
+	if err != nil {
+		panic(err)
+	}
+	snapshotting, err := api.NewSnapshots(config)
+	if err != nil {
+		panic(err)
+	}
+	gateway, err := api.NewGateway(config)
+	if err != nil {
+		panic(err)
+	}
+	return cluster.Clients{Core: core, Snapshots: snapshotting, Gateway: gateway, Leases: core, Events: core}
+}
+
+// journal is the log of a process. It is searched for secrets.
+type journal struct {
+	world   *World
+	process string
+}
+
+func (j *journal) Write(text []byte) (int, error) {
+	if bytes.Contains(text, []byte(marker)) {
+		j.world.violate("the log has a secret: %s", text)
+	}
+	if j.world.secrets.verbose {
+		j.world.lab.Note("%s %s", j.process, bytes.TrimSpace(text))
+	}
+	return len(text), nil
+}
+
+// markers are how secrets are found.
+type markers struct{ verbose bool }

@@ -1,0 +1,298 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+	"github.com/holdfast-csi/holdfast/simulation/lab"
+)
+
+// Faults of calls of the driver.
+const (
+	unavailable = "unavailable"
+	aborted     = "busy"
+	exhausted   = "full"
+	broke       = "internal error"
+	answerLost  = "answer lost"
+	answerLate  = "answer late"
+	effectLater = "times out, takes effect later"
+)
+
+// storage is the storage system behind the driver.
+type storage struct {
+	world *World
+	// full and readOnly are lasting states.
+	full, readOnly bool
+	later          *lab.Process // effects whose callers have left
+	// bare are volumes that an administrator left without an object.
+	bare map[string]bool
+	// forced are attachments whose VolumeAttachment was removed by force.
+	forced map[string]bool
+	// busy are the volumes and snapshots that have a call in progress: another one is
+	// rejected, as a driver must, until the first has had its effect.
+	mu   sync.Mutex
+	busy map[string]bool
+}
+
+func newStorage(w *World) *storage {
+	return &storage{world: w, later: w.lab.Process("storage"), bare: map[string]bool{}, forced: map[string]bool{}, busy: map[string]bool{}}
+}
+
+// begin begins a call for a volume or snapshot; ok is false if there is one in progress.
+func (s *storage) begin(rpc string, request any) (end func(), ok bool) {
+	if strings.HasPrefix(rpc, "List") || strings.HasPrefix(rpc, "Get") {
+		return func() {}, true
+	}
+	key, _, _ := strings.Cut(strings.TrimPrefix(subject(request), "id-"), " ")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy[key] {
+		return nil, false
+	}
+	s.busy[key] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.busy, key)
+	}, true
+}
+
+// asks reports whether a call only reads what does not change.
+func asks(rpc string) bool {
+	return strings.HasSuffix(rpc, "Capabilities") || rpc == "GetPluginInfo" || rpc == "Probe" || rpc == "NodeGetInfo"
+}
+
+// subject is the object of a call, for the key of its step.
+func subject(request any) string {
+	switch r := request.(type) {
+	case interface{ GetName() string }:
+		return r.GetName()
+	case *csi.ControllerPublishVolumeRequest:
+		return r.GetVolumeId() + " " + r.GetNodeId()
+	case *csi.ControllerUnpublishVolumeRequest:
+		return r.GetVolumeId() + " " + r.GetNodeId()
+	case interface{ GetVolumeId() string }:
+		return r.GetVolumeId()
+	case interface{ GetSnapshotId() string }:
+		return r.GetSnapshotId()
+	}
+	return ""
+}
+
+// intercept orders the calls of a process.
+func (w *World) intercept(p *process) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		rpc := path.Base(info.FullMethod)
+		if asks(rpc) {
+			if p.Dead() {
+				return nil, csidriver.Fail(codes.Unavailable, "the connection broke")
+			}
+			return w.driver.Intercept(ctx, request, info, handler)
+		}
+		w.checkCall(p, rpc, request)
+		// A call that was sent has its effect also if the caller has left.
+		ctx = context.WithoutCancel(ctx)
+		step := lab.Step{Kind: rpc, Object: subject(request), Faults: faultsOfCall(rpc)}
+		end, ok := w.storage.begin(rpc, request)
+		if !ok {
+			return nil, csidriver.Fail(codes.Aborted, "another operation is in progress")
+		}
+		fault, err := p.Pass(ctx, step)
+		if err != nil {
+			end()
+			return nil, csidriver.Fail(codes.Unavailable, "the connection broke")
+		}
+		call := func() (any, error) {
+			defer end()
+			return w.execute(ctx, rpc, request, info, handler)
+		}
+		if !w.takesEffect(fault) {
+			end()
+		}
+		return w.answer(ctx, p, step, fault, call)
+	}
+}
+
+// takesEffect reports whether a call with a fault is executed.
+func (w *World) takesEffect(fault string) bool {
+	return fault == "" || fault == answerLost || fault == answerLate || fault == effectLater
+}
+
+func faultsOfCall(rpc string) []string {
+	if strings.HasPrefix(rpc, "List") || strings.HasPrefix(rpc, "Get") {
+		return []string{unavailable, broke}
+	}
+	faults := []string{unavailable, aborted, broke, answerLost, answerLost, answerLate, effectLater}
+	if strings.HasPrefix(rpc, "Create") || rpc == "ControllerExpandVolume" {
+		faults = append(faults, exhausted)
+	}
+	return faults
+}
+
+// answer executes a call and gives the answer that the fault leaves.
+func (w *World) answer(ctx context.Context, p *process, step lab.Step, fault string, call func() (any, error)) (any, error) {
+	switch fault {
+	case unavailable:
+		return nil, csidriver.Fail(codes.Unavailable, "injected: unavailable")
+	case aborted:
+		return nil, csidriver.Fail(codes.Aborted, "injected: an operation is in progress")
+	case exhausted:
+		return nil, csidriver.Fail(codes.ResourceExhausted, "injected: no room")
+	case broke:
+		return nil, csidriver.Fail(codes.Internal, "injected: internal error")
+	case effectLater:
+		w.running.Go(func() {
+			// At the end of the world it has its effect, too.
+			_, _ = w.storage.later.Pass(ctx, lab.Step{Kind: "effect of " + step.Kind, Object: step.Object})
+			_, _ = call()
+		})
+		return nil, csidriver.Fail(codes.DeadlineExceeded, "injected: timed out")
+	}
+	result, err := call()
+	switch {
+	case err != nil:
+		return nil, err
+	case fault == answerLost:
+		return nil, csidriver.Fail(codes.Unavailable, "injected: the answer was lost")
+	case fault == answerLate:
+		if _, err := p.Pass(ctx, lab.Step{Kind: "answer of " + step.Kind, Object: step.Object}); err != nil {
+			return nil, csidriver.Fail(codes.Unavailable, "the connection broke")
+		}
+	}
+	return result, nil
+}
+
+// execute has a call take effect, unless the storage cannot.
+func (w *World) execute(
+	ctx context.Context, rpc string, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
+	creates := strings.HasPrefix(rpc, "Create")
+	switch {
+	case w.storage.readOnly && !strings.HasPrefix(rpc, "List") && !strings.HasPrefix(rpc, "Get"):
+		return nil, csidriver.Fail(codes.Internal, "the storage is read-only")
+	case w.storage.full && creates && !w.exists(request):
+		return nil, csidriver.Fail(codes.ResourceExhausted, "the storage is full")
+	}
+	w.checkEffect(rpc, request)
+	return w.driver.Intercept(ctx, request, info, handler)
+}
+
+func (w *World) exists(request any) bool {
+	create, ok := request.(*csi.CreateVolumeRequest)
+	_, there := w.driver.Volumes()[create.GetName()]
+	return ok && there
+}
+
+// checkCall checks what a process begins.
+func (w *World) checkCall(p *process, rpc string, request any) {
+	if !strings.HasPrefix(rpc, "List") && !strings.HasPrefix(rpc, "Get") {
+		w.checkLeader(p, rpc+" "+subject(request))
+	}
+	switch r := request.(type) {
+	case *csi.DeleteVolumeRequest:
+		for _, node := range w.driver.Attachments()[r.GetVolumeId()] {
+			if !w.storage.isForced(r.GetVolumeId(), node) {
+				w.violate("%s deletes volume %s, which is published to %s", p.Name(), r.GetVolumeId(), node)
+			}
+		}
+		if why := w.needed(p, r.GetVolumeId()); why != "" {
+			w.violate("%s deletes volume %s, which %s", p.Name(), r.GetVolumeId(), why)
+		}
+	case *csi.ControllerPublishVolumeRequest:
+		if !w.recorded(r.GetVolumeId(), r.GetNodeId()) {
+			w.violate("%s publishes volume %s to %s, and no VolumeAttachment with a finalizer records it", p.Name(), r.GetVolumeId(), r.GetNodeId())
+		}
+	}
+}
+
+// checkEffect checks what happens at the storage.
+func (w *World) checkEffect(rpc string, request any) {
+	publish, ok := request.(*csi.ControllerPublishVolumeRequest)
+	if !ok || rpc != "ControllerPublishVolume" {
+		return
+	}
+	for _, node := range w.driver.Attachments()[publish.GetVolumeId()] {
+		if node != publish.GetNodeId() && !w.storage.isForced(publish.GetVolumeId(), node) && singleNode(publish.GetVolumeCapability()) && !w.recorded(publish.GetVolumeId(), node) {
+			w.violate("volume %s is published to %s, and is still published to %s without a VolumeAttachment", publish.GetVolumeId(), publish.GetNodeId(), node)
+		}
+	}
+}
+
+func singleNode(capability *csi.VolumeCapability) bool {
+	return strings.HasPrefix(capability.GetAccessMode().GetMode().String(), "SINGLE_NODE")
+}
+
+// needed says why a volume must not be deleted; "" if it may be.
+func (w *World) needed(p *process, handle string) string {
+	for _, pv := range all[*corev1.PersistentVolume](w.mirror, volumes) {
+		if pv.Spec.CSI == nil || pv.Spec.CSI.VolumeHandle != handle {
+			continue
+		}
+		if pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain && w.users.known(p, pv.Name) {
+			return "PersistentVolume " + pv.Name + " retains"
+		}
+		ref := pv.Spec.ClaimRef
+		if ref == nil || ref.UID == "" {
+			continue
+		}
+		pvc, ok := get[*corev1.PersistentVolumeClaim](w.mirror, claims, ref.Namespace, ref.Name)
+		if ok && pvc.UID == ref.UID && pvc.Spec.VolumeName == pv.Name && pv.DeletionTimestamp == nil {
+			return fmt.Sprintf("PersistentVolume %s names for claim %s", pv.Name, pvc.Name)
+		}
+	}
+	return ""
+}
+
+// recorded reports whether a VolumeAttachment with the finalizer is of a volume and a node.
+func (w *World) recorded(handle, node string) bool {
+	for _, va := range w.attachmentsOf(handle) {
+		if "id-"+va.Spec.NodeName == node && len(va.Finalizers) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isForced reports whether an administrator removed the VolumeAttachment of a volume by force.
+func (s *storage) isForced(handle, node string) bool { return s.forced[handle+" "+node] }
+
+// observeVolume notes the volumes whose PersistentVolumes were deleted with policy Retain:
+// they stay without an object.
+func (w *World) observeVolume(c apiserver.Change) {
+	w.observeAttachment(c)
+	w.observeIntents(c)
+	if c.Resource != volumes || c.Event != "DELETED" {
+		return
+	}
+	spec, _ := c.Object["spec"].(map[string]any)
+	source, _ := spec["csi"].(map[string]any)
+	if handle, ok := source["volumeHandle"].(string); ok && spec["persistentVolumeReclaimPolicy"] == "Retain" {
+		w.storage.mu.Lock()
+		defer w.storage.mu.Unlock()
+		w.storage.bare[handle] = true
+	}
+}
+
+// named reports whether a PersistentVolume or an intent names a volume.
+func (w *World) named(volume, handle string) bool {
+	if slices.ContainsFunc(all[*corev1.PersistentVolume](w.mirror, volumes), func(pv *corev1.PersistentVolume) bool {
+		return pv.Spec.CSI != nil && pv.Spec.CSI.VolumeHandle == handle
+	}) {
+		return true
+	}
+	return slices.ContainsFunc(all[*corev1.ConfigMap](w.mirror, configMaps), func(stored *corev1.ConfigMap) bool {
+		_, ok := stored.Data[strings.TrimPrefix(volume, "pvc-")]
+		return ok
+	})
+}

@@ -1,0 +1,176 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+	"github.com/holdfast-csi/holdfast/simulation/lab"
+)
+
+// Names of the world.
+const (
+	driverName = "d.example"
+	namespace  = "ns"
+	system     = "holdfast-system"
+	intents    = "holdfast-intents"
+	// marker begins every secret value. It must appear in no write, log or event.
+	marker = "s3cr3t-"
+)
+
+// chaosSteps is how many steps are taken with faults.
+const chaosSteps = 250
+
+// World is a cluster and a driver.
+type World struct {
+	lab    *lab.Lab
+	shape  shape
+	server *apiserver.Server
+	driver *csidriver.Driver
+	mirror *mirror
+	known  *runtime.Scheme
+
+	ctx  context.Context //nolint:containedctx // it ends with the world
+	stop context.CancelFunc
+	// running are the goroutines of the world.
+	running   sync.WaitGroup
+	managers  []*manager
+	replicas  []*replica
+	kubelet   *lab.Process
+	storage   *storage
+	made      int // names of users' objects
+	nodes     []string
+	users     users
+	gone      gone
+	secrets   *markers
+	mu        sync.Mutex
+	processes map[string]*process
+	broken    error // the first rule that was broken
+}
+
+// shape is what differs between seeds.
+type shape struct {
+	attach    bool // the driver publishes volumes
+	replicas  int
+	modify    bool
+	secret    bool // classes have secrets
+	immediate bool
+	short     bool // quick retries
+	siege     bool // the storage refuses changes for a while at the end
+}
+
+// Run is the world for lab.Run.
+func Run(known *runtime.Scheme) lab.World {
+	return func(l *lab.Lab) error {
+		w := newWorld(l, known)
+		defer w.end()
+		return w.live()
+	}
+}
+
+func newWorld(l *lab.Lab, known *runtime.Scheme) *World {
+	w := &World{
+		lab: l, mirror: newMirror(), known: known, processes: map[string]*process{}, secrets: &markers{},
+		nodes: []string{"n1", "n2", "n3"}, kubelet: l.Process("kubelet"),
+	}
+	w.gone = gone{claims: map[types.UID]time.Time{}, intents: map[string]bool{}}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.shape = shape{
+		attach: !l.OneIn(4), replicas: 1 + l.Choose(3), modify: l.OneIn(2), secret: l.OneIn(2),
+		immediate: l.OneIn(2), short: l.OneIn(2),
+		siege: l.OneIn(4),
+	}
+	w.server = apiserver.NewServer(known, apiserver.Hooks{
+		Before: w.before, After: w.after, Observe: w.observe, Deliver: w.deliver,
+		Stale: func(apiserver.Request) uint64 { return 0 },
+	})
+	w.driver = csidriver.New(driverName)
+	w.storage = newStorage(w)
+	w.describeDriver()
+	w.populate()
+	for range 2 {
+		w.createClaim(func(*corev1.PersistentVolumeClaim) {})
+	}
+	w.startManagers()
+	for i := range w.shape.replicas {
+		w.startReplica(fmt.Sprintf("holdfast-%d", i))
+	}
+	return w
+}
+
+func (w *World) describeDriver() {
+	d := w.driver
+	d.Creation.Strict, d.Snapshots.Strict = true, true
+	d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_LIST_VOLUMES, csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES)
+	if w.shape.attach {
+		d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
+	}
+	if w.shape.modify {
+		d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
+	}
+}
+
+// live is the life of the world: faults, then peace, then the end of every object.
+func (w *World) live() error {
+	if err := w.lab.Chaos(chaosSteps, lab.Plan{Actions: w.actions, Check: w.check}); err != nil {
+		return err
+	}
+	if w.shape.siege {
+		if err := w.besiege(); err != nil {
+			return err
+		}
+	}
+	w.calm()
+	if err := w.lab.Converge(lab.Plan{Check: w.check}, w.consistent); err != nil {
+		return fmt.Errorf("the objects do not become consistent: %w", err)
+	}
+	w.lab.Note("every object is deleted")
+	w.deleteAll()
+	if err := w.lab.Converge(lab.Plan{Check: w.check}, w.empty); err != nil {
+		return fmt.Errorf("deletions do not end: %w", err)
+	}
+	return nil
+}
+
+// end stops every goroutine.
+func (w *World) end() {
+	for _, r := range w.replicas {
+		r.crash()
+	}
+	for _, m := range w.managers {
+		m.process.Crash()
+	}
+	w.kubelet.Crash()
+	w.storage.later.Crash()
+	w.stop()
+	w.server.BreakWatches("*")
+	w.running.Wait()
+	time.Sleep(24 * time.Hour) // lets what waits for a timer notice the end
+}
+
+// violate records that a rule was broken.
+func (w *World) violate(format string, arguments ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken == nil {
+		w.broken = fmt.Errorf(format, arguments...)
+	}
+}
+
+// check returns the first rule that was broken.
+func (w *World) check() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != nil {
+		return w.broken
+	}
+	return nil
+}

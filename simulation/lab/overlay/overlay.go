@@ -1,0 +1,105 @@
+// Package overlay writes the overlay of source files (`go build -overlay`) with which a
+// simulation is compiled: the Go runtime without randomness in bubbles of testing/synctest,
+// and, to measure the power of a simulation, the product with a known defect.
+package overlay
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Change replaces a text of a source file.
+type Change struct {
+	// File is absolute, or relative to the root of the module.
+	File     string
+	Old, New string // with no Old it is a new file
+}
+
+// Runtime are the changes of the runtime in a GOROOT. In a bubble, the order of equal timers,
+// the choice of select among ready cases, the order of maps and the global functions of
+// math/rand come from a generator of the bubble, which begins equal in each bubble. The
+// hash functions of maps are those of every process, and a goroutine is not interrupted
+// while it runs, however slow the machine is.
+func Runtime(goroot string) []Change {
+	file := func(name string) string { return filepath.Join(goroot, "src", "runtime", name) }
+	return []Change{
+		{file("synctest.go"), "	id      uint64 // unique id\n", "	id      uint64 // unique id\n	random  uint64\n"},
+		{file("rand.go"), "	globalRand.state.Init(*seed)\n", "	*seed = [32]byte{1}\n	globalRand.state.Init(*seed)\n"},
+		{file("rand.go"), "	mp := getg().m\n	c := &mp.chacha8\n", "	if b := getg().bubble; b != nil {\n		return bubbleRandom(b)\n	}\n	mp := getg().m\n	c := &mp.chacha8\n"},
+		{file("rand.go"), "func maps_rand() uint64 {\n", "func maps_rand() uint64 {\n	if getg().bubble == nil {\n		return 0x9e3779b97f4a7c15\n	}\n"},
+		{file("rand.go"), "//go:linkname maps_rand", `// bubbleRandom is SplitMix64.
+//
+//go:nosplit
+func bubbleRandom(b *synctestBubble) uint64 {
+	b.random += 0x9e3779b97f4a7c15
+	z := b.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// orderRandom is cheaprand for the orders that a program can observe.
+func orderRandom() uint32 {
+	if b := getg().bubble; b != nil {
+		return uint32(bubbleRandom(b) >> 32)
+	}
+	return cheaprand()
+}
+
+//go:linkname maps_rand`},
+		{file("select.go"), "j := cheaprandn(uint32(norder + 1))", "j := uint32((uint64(orderRandom()) * uint64(norder+1)) >> 32)"},
+		{file("time.go"), "t.rand = cheaprand()", "t.rand = orderRandom()"},
+		{file("proc.go"), "const forcePreemptNS = 10 * 1000 * 1000 // 10ms", "const forcePreemptNS = 3600 * 1000 * 1000 * 1000"},
+	}
+}
+
+// Write writes the changed files and overlay.json into a directory, and returns the path of
+// the latter. A text that a file has not exactly once is an error: the change no longer fits.
+func Write(directory, root string, changes []Change) (path string, err error) {
+	if root, err = filepath.Abs(root); err != nil {
+		return "", fmt.Errorf("overlay: %w", err)
+	}
+	texts, replace := map[string]string{}, map[string]string{}
+	for i, change := range changes {
+		file := change.File
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(root, file)
+		}
+		text, known := texts[file]
+		if !known && change.Old == "" {
+			replace[file] = filepath.Join(directory, strconv.Itoa(i)+"_"+filepath.Base(file))
+			texts[file] = change.New
+			continue
+		}
+		if !known {
+			read, err := os.ReadFile(file) //nolint:gosec // a source file
+			if err != nil {
+				return "", fmt.Errorf("overlay: %w", err)
+			}
+			text = string(read)
+			replace[file] = filepath.Join(directory, strconv.Itoa(i)+"_"+filepath.Base(file))
+		}
+		if count := strings.Count(text, change.Old); count != 1 {
+			return "", fmt.Errorf("overlay: %s has the text %d times, want once: %q", file, count, change.Old)
+		}
+		texts[file] = strings.Replace(text, change.Old, change.New, 1)
+	}
+	if err := os.MkdirAll(directory, 0o750); err != nil {
+		return "", fmt.Errorf("overlay: %w", err)
+	}
+	for file, text := range texts {
+		if err := os.WriteFile(replace[file], []byte(text), 0o600); err != nil {
+			return "", fmt.Errorf("overlay: %w", err)
+		}
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", fmt.Errorf("overlay: %w", err)
+	}
+	path = filepath.Join(directory, "overlay.json")
+	return path, os.WriteFile(path, list, 0o600)
+}
