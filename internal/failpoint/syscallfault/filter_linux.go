@@ -24,6 +24,7 @@ var tracedCalls = map[uint32]traced{
 	unix.SYS_RENAMEAT:        {"renameat", ofName},
 	unix.SYS_RENAMEAT2:       {"renameat2", ofName},
 	unix.SYS_FSYNC:           {"fsync", ofDescriptor},
+	unix.SYS_FDATASYNC:       {"fdatasync", ofDescriptor},
 	unix.SYS_SYNCFS:          {"syncfs", ofDescriptor},
 	unix.SYS_FTRUNCATE:       {"ftruncate", ofDescriptor},
 	unix.SYS_FALLOCATE:       {"fallocate", ofDescriptor},

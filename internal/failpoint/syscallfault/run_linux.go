@@ -29,6 +29,10 @@ func (c Call) String() string { return fmt.Sprintf("%d %s %s", c.Number, c.Name,
 // goroutine than the function.
 type Plan func(Call) unix.Errno
 
+// Pretend is the value of a plan by which a call returns 0 and is not executed, such as
+// an fsync(2) that a program forgot. No error of the kernel has it (linux/err.h).
+const Pretend unix.Errno = 4096
+
 // Once fails the call with that number.
 func Once(number int, errno unix.Errno) Plan {
 	return func(c Call) unix.Errno {
@@ -147,7 +151,11 @@ func (s *supervisor) serve() error {
 			return fmt.Errorf("receive a system call: %w", errno)
 		}
 		answer := response{id: asked.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-		if errno := s.judge(asked.data); errno != 0 {
+		switch errno := s.judge(asked.data); errno {
+		case 0:
+		case Pretend:
+			answer.flags = 0
+		default:
 			answer.flags, answer.errno = 0, -int32(errno)
 		}
 		if errno := control(s.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer)); errno != 0 &&

@@ -72,6 +72,18 @@ func TestRun_besideTheCollector(t *testing.T) {
 	}
 }
 
+func TestRun_pretendsThatACallSucceeded(t *testing.T) {
+	dir := t.TempDir()
+	var made error
+	_, err := Run([]string{dir}, func(Call) unix.Errno { return Pretend }, func() { made = os.Mkdir(filepath.Join(dir, "directory"), 0o700) })
+	if err != nil || made != nil {
+		t.Fatal(err, made)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "directory")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the call was executed: %v", err)
+	}
+}
+
 func TestRun_passesAPanicOn(t *testing.T) {
 	defer func() {
 		if got := recover(); got != "given up" {
