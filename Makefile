@@ -65,6 +65,7 @@ test: test-packages size bin/ec2emu
 test-all: test
 	$(ROOT) $(GO) test -tags=$(TAGS),testall -timeout 30m -exec $(CURDIR)/test/isolated -run 'TestCrash|TestFault|TestModel' ./internal/backend/local
 	$(GO) test -timeout 30m -run TestThrottled ./internal/backend/ebs -throttled.volumes=5000
+	$(MAKE) test-powercut
 	$(MAKE) race-all
 	$(MAKE) test-windows
 	$(MAKE) test-status
@@ -79,6 +80,21 @@ JOBS ?= 1
 .PHONY: fuzz
 fuzz:
 	$(ROOT) env GO="$(GO)" test/isolated test/fuzz -t $(TIME) -j $(JOBS) $(if $(NAME),-n '$(NAME)') ./internal/... ./proto/... ./simulation/...
+
+# A power cut after each flush of the writes below the pool of `local` and the host's
+# store, with up to SUBSETS subsets of the unflushed writes each. `make test` tries 2.
+SUBSETS ?= 20
+POWERCUT_PACKAGES := ./internal/backend/local ./internal/host/store
+.PHONY: test-powercut powercut-state
+test-powercut: test-packages
+	$(ROOT) $(GO) test -count=1 -v -timeout 6h -exec $(CURDIR)/test/isolated -run TestPowerCut_loses $(POWERCUT_PACKAGES) -powercut.subsets=$(SUBSETS)
+
+# One state again, from a RECORDING that a failed test kept; STATE=-1 is all of them.
+STATE ?= -1
+powercut-state: test-packages
+	$(ROOT) $(GO) test -count=1 -v -timeout 1h -exec $(CURDIR)/test/isolated -run TestPowerCut_loses \
+		./internal/$(if $(findstring -host-,$(notdir $(RECORDING))),host/store,backend/local) \
+		-powercut.recording=$(abspath $(RECORDING)) -powercut.subsets=$(SUBSETS) -powercut.state=$(STATE)
 
 # The stripped binary, all doors and all backends, stays small.
 SIZE_LIMIT := 45000000

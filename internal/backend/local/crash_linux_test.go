@@ -143,7 +143,7 @@ func TestCrash_poolImageConverges(t *testing.T) {
 
 func imageWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, dir: filepath.Join(scratchDir(t), "pool"), name: imageScenario}
+	w := &world{TB: t, dir: filepath.Join(scratchDir(t), "pool"), name: imageScenario}
 	t.Cleanup(func() { unmountIfMounted(t, w.dir) })
 	return w
 }
@@ -159,12 +159,13 @@ func imagePoints(t *testing.T) []string {
 
 // world is a pool with something in it.
 type world struct {
-	*testing.T
+	testing.TB
 	dir      string
 	name     string
 	scenario scenario
 	pool     *Pool  // while this process has it open
 	mounted  string // a mounted filesystem of a volume, or ""
+	formats  bool   // volume one is or was mounted: its content is not the pattern
 	frozen   bool   // an administrator froze it
 	before   []string
 }
@@ -175,7 +176,7 @@ func newWorld(t *testing.T, base, name string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, dir: dir, name: name, scenario: scenarios()[name]}
+	w := &world{TB: t, dir: dir, name: name, scenario: scenarios()[name]}
 	t.Cleanup(w.end)
 	w.open(nil)
 	w.scenario.prepare(w)
@@ -189,7 +190,7 @@ func newWorld(t *testing.T, base, name string) *world {
 
 func (w *world) open(points *failpoint.Set) {
 	w.Helper()
-	pool, err := tryOpen(w.T, Options{Pool: w.dir, Failpoints: points})
+	pool, err := tryOpen(w.TB, Options{Pool: w.dir, Failpoints: points})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func (w *world) open(points *failpoint.Set) {
 func (w *world) shut() {
 	w.Helper()
 	if w.pool != nil {
-		shut(w.T, w.pool)
+		shut(w.TB, w.pool)
 		w.pool = nil
 	}
 }
@@ -210,10 +211,10 @@ func (w *world) end() {
 	w.Helper()
 	w.shut()
 	if w.mounted != "" {
-		thawAndUnmount(w.T, w.mounted)
+		thawAndUnmount(w.TB, w.mounted)
 		w.mounted = ""
 	}
-	nodetest.NoLeaks(w.T, w.dir)
+	nodetest.NoLeaks(w.TB, w.dir)
 	if err := os.RemoveAll(w.dir); err != nil {
 		w.Error(err)
 	}
@@ -277,7 +278,7 @@ func (w *world) fail(point string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	pool, err := tryOpen(w.T, Options{Pool: w.dir, Failpoints: points})
+	pool, err := tryOpen(w.TB, Options{Pool: w.dir, Failpoints: points})
 	if errors.Is(err, failpoint.ErrInjected) {
 		return
 	}
@@ -285,7 +286,7 @@ func (w *world) fail(point string) {
 		w.Fatal(err)
 	}
 	if w.scenario.opening {
-		shut(w.T, pool)
+		shut(w.TB, pool)
 		return
 	}
 	pool.saveEvery, pool.allocateEvery = crashSaveEvery, crashAllocateEvery
@@ -297,7 +298,7 @@ func (w *world) fail(point string) {
 	if err := w.scenario.act(w.Context(), pool, guard.New(pool)); err != nil {
 		w.Errorf("the repeated call of the same process: %v", err)
 	}
-	shut(w.T, pool)
+	shut(w.TB, pool)
 }
 
 // converge starts again and repeats the operation: both must end well.
@@ -396,7 +397,7 @@ func (w *world) wantThawed() {
 
 func (w *world) volume(name string, size int64, provisioning string) backend.Volume {
 	w.Helper()
-	volume := create(w.T, w.pool, backend.VolumeSpec{
+	volume := create(w.TB, w.pool, backend.VolumeSpec{
 		Name: name, Size: size, Parameters: map[string]string{parameterProvisioning: provisioning},
 	})
 	return volume
@@ -406,15 +407,17 @@ func (w *world) volume(name string, size int64, provisioning string) backend.Vol
 func (w *world) filled(name string, provisioning string) backend.Volume {
 	w.Helper()
 	volume := w.volume(name, filledSize, provisioning)
-	writeVolume(w.T, w.pool, volume.ID, 0, pattern(name))
+	writeVolume(w.TB, w.pool, volume.ID, 0, pattern(name))
 	return volume
 }
 
 // A copy of a filled volume is saved twice before its end.
 const (
-	filledSize         = 5 * mebibyte
-	crashSaveEvery     = 2 * mebibyte
-	crashAllocateEvery = 8 * mebibyte
+	filledSize         = 3 * mebibyte
+	crashSaveEvery     = mebibyte
+	crashAllocateEvery = 4 * mebibyte
+
+	mountedSize = 5 * mebibyte // of a volume with a filesystem
 )
 
 func pattern(name string) []byte {
@@ -425,7 +428,11 @@ func pattern(name string) []byte {
 func (w *world) wantContent(name, from string) {
 	w.Helper()
 	want := pattern(from)
-	if got := readVolume(w.T, w.pool, idOf(volumePrefix, name), 0, len(want)); !bytes.Equal(got, want) {
+	data, err := w.pool.openData(volumePath(idOf(volumePrefix, name)), os.O_RDONLY)
+	must(w.TB, err)
+	defer func() { _ = data.Close() }()
+	got := make([]byte, len(want))
+	if _, err := data.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
 		w.Errorf("volume %s lacks the content of %s", name, from)
 	}
 }

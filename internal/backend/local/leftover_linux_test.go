@@ -179,7 +179,7 @@ func TestCreateSnapshot_whoseThawFailsThawsLater(t *testing.T) {
 					shut(t, pool)
 					pool = open(t, Options{Pool: dir})
 				}
-				(&world{T: t, mounted: mounted}).wantThawed()
+				(&world{TB: t, mounted: mounted}).wantThawed()
 				must(t, snapshotOf(t, pool, volume.ID))
 				wantAgreement(t.Context(), t, pool, "after the thaw")
 			})

@@ -45,7 +45,7 @@ func scenarios() map[string]scenario {
 		"modify to thick":           modification(thin, thick),
 		"modify to thin":            modification(thick, thin),
 		"inline":                    {prepare: prepared, act: createInline},
-		"delete inline":             {prepare: func(w *world) { must(w.T, createInline(w.Context(), w.pool, nil)) }, act: deleteInline},
+		"delete inline":             {prepare: func(w *world) { must(w.TB, createInline(w.Context(), w.pool, nil)) }, act: deleteInline},
 		"open a device":             {prepare: prepared, act: openThinDevice},
 		"open a device that stays":  {prepare: prepared, act: openKeptDevice, check: checkKeptDevice},
 		"mark a format":             {prepare: prepared, act: markFormat},
@@ -53,7 +53,7 @@ func scenarios() map[string]scenario {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -64,9 +64,9 @@ func onlyOpen(context.Context, *Pool, *guard.Guard) error { return nil }
 
 func removePool(w *world) {
 	entries, err := os.ReadDir(w.dir)
-	must(w.T, err)
+	must(w.TB, err)
 	for _, entry := range entries {
-		must(w.T, os.RemoveAll(filepath.Join(w.dir, entry.Name())))
+		must(w.TB, os.RemoveAll(filepath.Join(w.dir, entry.Name())))
 	}
 }
 
@@ -74,19 +74,21 @@ func removePool(w *world) {
 func leaveHalves(w *world) {
 	w.open(nil)
 	p := w.pool
+	volume := volumeRecord{Name: "half", Size: filledSize, Provisioning: thin, SectorSize: 512}
+	named := func(prefix string) volumeRecord { volume.header = newHeader(idOf(prefix, "half")); return volume }
 	for entry, record := range map[string]any{
-		volumePath(idOf(volumePrefix, "half")):     volumeRecord{header: newHeader(idOf(volumePrefix, "half")), Name: "half"},
-		volumePath(idOf(ephemeralPrefix, "half")):  volumeRecord{header: newHeader(idOf(ephemeralPrefix, "half")), Name: "half"},
-		snapshotPath(idOf(snapshotPrefix, "half")): snapshotRecord{header: newHeader(idOf(snapshotPrefix, "half")), Name: "half", GroupID: idOf(groupPrefix, "half")},
+		volumePath(idOf(volumePrefix, "half")):     named(volumePrefix),
+		volumePath(idOf(ephemeralPrefix, "half")):  named(ephemeralPrefix),
+		snapshotPath(idOf(snapshotPrefix, "half")): snapshotRecord{header: newHeader(idOf(snapshotPrefix, "half")), Name: "half", GroupID: idOf(groupPrefix, "half"), Size: filledSize, SectorSize: 512},
 		groupPath(idOf(groupPrefix, "half")):       groupRecord{header: newHeader(idOf(groupPrefix, "half")), Name: "half", SourceIDs: []string{idOf(volumePrefix, "one")}},
 	} {
-		must(w.T, p.root.Mkdir(entry, directoryMode))
-		must(w.T, p.writeRecord(entry, recordFileOf(entry), record))
-		must(w.T, p.root.WriteFile(filepath.Join(entry, dataFile), []byte("half"), fileMode))
+		must(w.TB, p.root.Mkdir(entry, directoryMode))
+		must(w.TB, p.writeRecord(entry, recordFileOf(entry), record))
+		must(w.TB, p.root.WriteFile(filepath.Join(entry, dataFile), []byte("half"), fileMode))
 	}
-	must(w.T, p.root.Mkdir(volumePath(idOf(volumePrefix, "empty")), directoryMode))
-	must(w.T, p.root.Mkdir(filepath.Join(trashDir, idOf(volumePrefix, "gone")+".X"), directoryMode))
-	must(w.T, p.root.WriteFile(filepath.Join(volumePath(idOf(volumePrefix, "one")), volumeFile+durable.TempSuffix), nil, fileMode))
+	must(w.TB, p.root.Mkdir(volumePath(idOf(volumePrefix, "empty")), directoryMode))
+	must(w.TB, p.root.Mkdir(filepath.Join(trashDir, idOf(volumePrefix, "gone")+".X"), directoryMode))
+	must(w.TB, p.root.WriteFile(filepath.Join(volumePath(idOf(volumePrefix, "one")), volumeFile+durable.TempSuffix), nil, fileMode))
 	w.shut()
 }
 
@@ -98,7 +100,7 @@ func recordFileOf(entry string) string {
 func prepared(w *world) {
 	w.filled("one", thin)
 	_, err := w.pool.CreateSnapshot(w.Context(), backend.SnapshotSpec{Name: "snap", SourceID: idOf(volumePrefix, "one")})
-	must(w.T, err)
+	must(w.TB, err)
 }
 
 func creation(provisioning string, from backend.Source) scenario {
@@ -141,9 +143,9 @@ func preparedBeginning(w *world) {
 		header: newHeader(idOf(volumePrefix, "begun")), Name: "begun", Size: filledSize, Provisioning: thin, SectorSize: 512,
 		Source: source{SnapshotID: idOf(snapshotPrefix, "snap")}, Copy: &copyState{Offset: mebibyte},
 	}
-	must(w.T, w.pool.root.Mkdir(volumePath(record.ID), directoryMode))
-	must(w.T, w.pool.writeRecord(volumePath(record.ID), volumeFile, record))
-	must(w.T, w.pool.root.WriteFile(filepath.Join(volumePath(record.ID), dataFile), []byte("begun"), fileMode))
+	must(w.TB, w.pool.root.Mkdir(volumePath(record.ID), directoryMode))
+	must(w.TB, w.pool.writeRecord(volumePath(record.ID), volumeFile, record))
+	must(w.TB, w.pool.root.WriteFile(filepath.Join(volumePath(record.ID), dataFile), []byte("begun"), fileMode))
 }
 
 func deleteVolume(ctx context.Context, _ *Pool, g *guard.Guard) error {
@@ -158,11 +160,11 @@ func snapshotting(prepare func(*world)) scenario {
 			return err
 		},
 		check: func(w *world) {
-			if w.mounted == "" {
+			if !w.formats {
 				w.wantContent("one", "one")
 			}
 			_, err := w.pool.SnapshotByName(w.Context(), "second")
-			must(w.T, err)
+			must(w.TB, err)
 		},
 	}
 }
@@ -192,7 +194,7 @@ func checkGroup(w *world) {
 
 func preparedGroup(w *world) {
 	preparedPair(w)
-	must(w.T, snapshotGroup(w.Context(), nil, guard.New(w.pool)))
+	must(w.TB, snapshotGroup(w.Context(), nil, guard.New(w.pool)))
 }
 
 func deleteGroup(ctx context.Context, _ *Pool, g *guard.Guard) error {
@@ -240,15 +242,15 @@ func modification(from, to string) scenario {
 func (w *world) wantAllocated(name string) {
 	w.Helper()
 	data, err := w.pool.openData(volumePath(idOf(volumePrefix, name)), os.O_RDONLY)
-	must(w.T, err)
+	must(w.TB, err)
 	defer func() { _ = data.Close() }()
 	stat, err := statOf(data)
-	must(w.T, err)
+	must(w.TB, err)
 	if stat.Blocks*512 < stat.Size {
 		w.Errorf("volume %s has %d bytes allocated of %d", name, stat.Blocks*512, stat.Size)
 	}
 	shared, err := sharedExtents(data)
-	must(w.T, err)
+	must(w.TB, err)
 	if len(shared) > 0 {
 		w.Errorf("volume %s shares %d extents", name, len(shared))
 	}
@@ -286,7 +288,7 @@ func checkKeptDevice(w *world) {
 	if err != nil || len(devices) != 1 {
 		w.Errorf("devices %+v, %v; want one", devices, err)
 	}
-	must(w.T, w.pool.CloseDevice(w.Context(), idOf(volumePrefix, "one")))
+	must(w.TB, w.pool.CloseDevice(w.Context(), idOf(volumePrefix, "one")))
 }
 
 func markFormat(ctx context.Context, p *Pool, _ *guard.Guard) error {
@@ -296,18 +298,18 @@ func markFormat(ctx context.Context, p *Pool, _ *guard.Guard) error {
 // mountVolume makes a volume with a mounted filesystem.
 func (w *world) mountVolume(name string) {
 	w.Helper()
-	volume := w.volume(name, filledSize, thin)
-	device := openDevice(w.T, w.pool, backend.DeviceRequest{VolumeID: volume.ID})
-	mkfs(w.T, fs.Ext4, device.Path)
+	volume := w.volume(name, mountedSize, thin)
+	device := openDevice(w.TB, w.pool, backend.DeviceRequest{VolumeID: volume.ID})
+	mkfs(w.TB, fs.Ext4, device.Path)
 	dir := filepath.Join(w.TempDir(), "mounted")
-	must(w.T, os.Mkdir(dir, 0o700))
-	must(w.T, unix.Mount(device.Path, dir, fs.Ext4, 0, ""))
-	must(w.T, device.Release())
-	w.mounted = dir
+	must(w.TB, os.Mkdir(dir, 0o700))
+	must(w.TB, unix.Mount(device.Path, dir, fs.Ext4, 0, ""))
+	must(w.TB, device.Release())
+	w.mounted, w.formats = dir, true
 }
 
 // thawAndUnmount works on a filesystem that a failed test left frozen, too.
-func thawAndUnmount(t *testing.T, dir string) {
+func thawAndUnmount(t testing.TB, dir string) {
 	t.Helper()
 	root, err := os.Open(dir)
 	must(t, err)

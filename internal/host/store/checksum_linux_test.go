@@ -19,7 +19,7 @@ import (
 )
 
 // contentsOf reads the content of every record, by table and key.
-func contentsOf(t *testing.T, s *Store) map[string]string {
+func contentsOf(t testing.TB, s *Store) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	err := s.View(func(tx *Tx) error {
