@@ -17,7 +17,7 @@ func Layers() [][]string {
 		{
 			"internal/concurrency", "internal/connlimit", "internal/durable", "internal/failpoint", "internal/fuzztest",
 			"internal/logformat", "internal/metrics", "internal/progress", "internal/quantity", "internal/redact",
-			"internal/sample", "internal/spelling", "internal/tartree", "internal/tracing",
+			"internal/sample", "internal/spelling", "internal/tartree", "internal/tracing", "internal/verify",
 		},
 		{"internal/backend"}, // the seam
 		{"internal/linux"},

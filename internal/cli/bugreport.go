@@ -1,17 +1,14 @@
 package cli
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/holdfast-csi/holdfast/internal/bugreport"
 	"github.com/holdfast-csi/holdfast/internal/linux/command"
@@ -111,13 +108,7 @@ func (c *bugreportConfig) sources(cobraCommand *cobra.Command) (sources []bugrep
 
 // confirmed asks on a terminal; elsewhere the answer is no.
 func confirmed(command *cobra.Command) bool {
-	input, isFile := command.InOrStdin().(*os.File)
-	if !isFile || !term.IsTerminal(int(input.Fd())) {
-		return false
-	}
-	command.PrintErr("Write the archive? [y/N] ")
-	answer, err := bufio.NewReader(input).ReadString('\n')
-	return err == nil && strings.HasPrefix(strings.ToLower(answer), "y")
+	return isTerminal(command.InOrStdin()) && says(command, "Write the archive? [y/N] ")
 }
 
 // writeArchive writes a file that is new, and that its owner alone may read.

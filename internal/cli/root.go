@@ -59,7 +59,7 @@ func NewRoot(stamped string) *cobra.Command {
 	}
 	root.AddCommand(newDriverCommand(version), newCSICommand(), newWhyCommand(false), newExportCommand(),
 		newSidecarsCommand(version), newCoordinateCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version),
-		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVersionCommand(version))
+		newWorkloadCommand(), newPolicyCommand(version), newAbandonNodeCommand(), newVerifyCommand(version), newVersionCommand(version))
 	root.AddCommand(newExecCommand(), newCopyCommand(), newHoldCommand(), newReleaseCommand(), newSystemdCommand(), newApplyCommand(),
 		newCreateCommand(), newRestoreCommand(), newResizeCommand(),
 		newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand(), newBugreportCommand(version, false),

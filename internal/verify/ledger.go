@@ -13,6 +13,8 @@ type Resource struct {
 	ID   string `json:"id"`
 	// Removed reports that it is gone again.
 	Removed bool `json:"removed"`
+	// Lasts reports that it stays by design, until someone removes it by hand.
+	Lasts bool `json:"lasts,omitempty"`
 	// Problem is why it could not be removed, or "".
 	Problem string `json:"problem,omitempty"`
 	// By is the command that removes it by hand.
@@ -37,13 +39,19 @@ type entry struct {
 
 // Add records a resource. by is the command that removes it by hand.
 func (l *Ledger) Add(kind, id, by string, remove func(context.Context) error) {
-	made := Resource{Kind: kind, ID: id, By: by}
+	made := Resource{Kind: kind, ID: id, By: by, Lasts: remove == nil}
 	l.mu.Lock()
 	l.entries = append(l.entries, entry{made, remove})
 	l.mu.Unlock()
 	if l.Announce != nil {
 		l.Announce(made)
 	}
+}
+
+// AddLasting records something that CleanUp cannot remove, and the command with which an
+// administrator does.
+func (l *Ledger) AddLasting(kind, id, by string) {
+	l.Add(kind, id, by, nil)
 }
 
 // Removed records that a check removed a resource itself.
@@ -65,7 +73,7 @@ func (l *Ledger) CleanUp(ctx context.Context) error {
 	left := ""
 	for i := range slices.Backward(l.entries) {
 		e := &l.entries[i]
-		if e.Removed {
+		if e.Removed || e.remove == nil {
 			continue
 		}
 		if err := e.remove(ctx); err != nil {

@@ -49,6 +49,7 @@ func TestLedger_removesTheYoungestFirstAndNamesWhatStays(t *testing.T) {
 	l.Add("volume", "v2", "delete v2", remove("v2", errors.New("it is in use by 123456789012")))
 	l.Add("snapshot", "s1", "delete s1", remove("s1", nil))
 	l.Add("snapshot", "s2", "delete s2", remove("s2", nil))
+	l.AddLasting("partition", "p1", "clear p1")
 	l.Removed("s1")
 	err := l.CleanUp(t.Context())
 	if want := []string{"s2", "v2", "v1"}; !slices.Equal(removed, want) {
@@ -60,7 +61,7 @@ func TestLedger_removesTheYoungestFirstAndNamesWhatStays(t *testing.T) {
 		}
 	}
 	for _, r := range l.Resources() {
-		if r.Removed != (r.ID != "v2") || strings.Contains(r.Problem, "123456789012") {
+		if r.Removed != (r.ID != "v2" && r.ID != "p1") || r.Lasts != (r.ID == "p1") || strings.Contains(r.Problem, "123456789012") {
 			t.Errorf("%+v", r)
 		}
 	}

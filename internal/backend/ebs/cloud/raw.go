@@ -4,6 +4,9 @@ import (
 	"context"
 	"maps"
 	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 )
 
 // DescribeByID describes volumes by their IDs in one call of EC2, without the lookups'
@@ -31,3 +34,22 @@ func inOrder(found map[string]Volume, err error) ([]Volume, error) {
 
 // Names reports whether EC2's message of a failed call names a resource.
 func Names(err error, id string) bool { return named(err)[id] }
+
+// VolumesTagged lists the volumes that have a tag of this key, oldest first.
+func (c *Client) VolumesTagged(ctx context.Context, key string) ([]Volume, error) {
+	in := &ec2.DescribeVolumesInput{Filters: filter("tag-key", key), MaxResults: aws.Int32(pageSize)}
+	found := map[string]Volume{}
+	op := operation{action: "DescribeVolumes", class: free}
+	err := pages(ctx, c, op, c.api.DescribeVolumes, in, &in.NextToken, c.eachVolume(func(v Volume) { found[v.ID] = v }))
+	return inOrder(found, err)
+}
+
+// SnapshotsTagged lists the account's snapshots that have a tag of this key, oldest first.
+func (c *Client) SnapshotsTagged(ctx context.Context, key string) ([]Snapshot, error) {
+	in := &ec2.DescribeSnapshotsInput{Filters: filter("tag-key", key), OwnerIds: []string{ownerSelf}, MaxResults: aws.Int32(pageSize)}
+	var found []Snapshot
+	op := operation{action: "DescribeSnapshots", class: free}
+	err := pages(ctx, c, op, c.api.DescribeSnapshots, in, &in.NextToken, c.eachSnapshot(func(s Snapshot) { found = append(found, s) }))
+	slices.SortFunc(found, olderSnapshot)
+	return found, err
+}

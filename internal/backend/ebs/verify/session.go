@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/verify"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	InstanceID string
 	// Machine reads the disks of this machine if it is that instance; nil otherwise.
 	Machine Machine
+	// Metadata asks this machine which instance it is; nil if it is none.
+	Metadata metadata.Source
 	// Ledger records what is made.
 	Ledger *verify.Ledger
 }
@@ -67,7 +70,26 @@ func New(o Options) *Session { return &Session{Options: o} }
 // Checks are all checks in their order. Each assumption is in it, whatever the options are:
 // a check that lacks what it needs says so.
 func (s *Session) Checks() []verify.Check {
-	return slices.Concat(s.describes(), s.creation(), s.modification(), s.snapshots(), s.attachment(), s.deletion())
+	return slices.Concat(s.describes(), s.metadata(), s.creation(), s.modification(), s.snapshots(), s.attachment(), s.deletion())
+}
+
+// Find records what earlier runs made and did not remove, which their tag shows, so that the
+// ledger removes it.
+func (s *Session) Find(ctx context.Context) error {
+	volumes, err := s.Cloud.VolumesTagged(ctx, Tag)
+	if err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		if v.State != cloud.VolumeDeleting && v.State != cloud.VolumeDeleted {
+			s.record(v.ID)
+		}
+	}
+	snapshots, err := s.Cloud.SnapshotsTagged(ctx, Tag)
+	for _, found := range snapshots {
+		s.recordSnapshot(found.ID)
+	}
+	return err
 }
 
 // check is a row of a table of checks.

@@ -3,12 +3,14 @@ package verify_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 	ebsverify "github.com/holdfast-csi/holdfast/internal/backend/ebs/verify"
 	"github.com/holdfast-csi/holdfast/internal/verify"
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
@@ -40,6 +42,20 @@ func (g *guest) Disk(_ context.Context, id string) (serial, model string, err er
 	}
 	return "", "", nil
 }
+
+// itself is the metadata service of the instance.
+type itself struct{ fails bool }
+
+func (itself) Name() string { return "imds" }
+
+func (i itself) Instance(context.Context) (metadata.Instance, error) {
+	if i.fails {
+		return metadata.Instance{ID: instance, Type: "t3.nano", Zone: zone, Interfaces: 1}, nil
+	}
+	return metadata.Instance{ID: instance, Type: "m5.large", Region: "us-west-2", Zone: zone, ZoneID: "usw2-az1", Interfaces: 1}, nil
+}
+
+func (itself) Count(context.Context, *metadata.Instance) error { return nil }
 
 func volumes(w *world.World) []world.Volume {
 	answer, err := w.DescribeVolumes(&world.DescribeVolumesRequest{})
@@ -76,7 +92,7 @@ func run(
 	ledger := &verify.Ledger{}
 	options := ebsverify.Options{
 		Cloud: client, Run: "run-1", Zone: zone, InstanceID: instance, Ledger: ledger,
-		Machine: &guest{world: emulator.World(), model: "Amazon Elastic Block Store"},
+		Metadata: itself{}, Machine: &guest{world: emulator.World(), model: "Amazon Elastic Block Store"},
 	}
 	if change != nil {
 		change(emulator, &options)
@@ -128,21 +144,21 @@ func TestChecks_eachFindsAnotherAnswer(t *testing.T) {
 	onlyThis := map[string]string{"ec2-shrink": "ModifyVolume", "ec2-device-name-taken": "AttachVolume"}
 	synctest.Test(t, func(t *testing.T) {
 		var emulator *ec2emu.Server
-		machine := &guest{}
+		machine, self := &guest{}, &itself{}
 		knobs := world.Instant()
 		knobs.Encryption.UnusableKeys = []string{"*"}
 		prepare := func(server *ec2emu.Server, o *ebsverify.Options) {
 			emulator = server
-			machine.world, o.Machine = server.World(), machine
+			machine.world, o.Machine, o.Metadata = server.World(), machine, self
 		}
 		spoil := func(id string) (mend func()) {
-			machine.model, machine.stays = "Foreign Disk", true
+			machine.model, machine.stays, self.fails = "Foreign Disk", true, true
 			fault, err := emulator.AddFault(ec2emu.Fault{Kind: ec2emu.FaultError, Action: onlyThis[id], Code: "Strange", Status: http.StatusBadRequest})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return func() {
-				machine.model, machine.stays = "Amazon Elastic Block Store", false
+				machine.model, machine.stays, self.fails = "Amazon Elastic Block Store", false, false
 				emulator.RemoveFault(fault.ID)
 			}
 		}
@@ -216,9 +232,39 @@ func TestChecks_concludeNothingFromWhatTheyMayNotDo(t *testing.T) {
 		}
 		denied := ec2emu.Options{Knobs: ec2emu.Knobs{Auth: ec2emu.Auth{Denied: []string{"*"}}}}
 		for id, f := range run(t, denied, nil, nil) {
-			if f.Outcome != verify.Untested {
+			if f.Outcome != verify.Untested && id != "imds-identity" { // which asks the machine
 				t.Errorf("%s %s without rights: %s", id, f.Outcome, f.Seen)
 			}
 		}
+	})
+}
+
+// A run that was killed is cleaned up by the next one, by the tags.
+func TestFind_removesWhatAKilledRunLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		run(t, ec2emu.Options{}, nil, func(s *ebsverify.Session) []verify.Check {
+			var made []string
+			s.Ledger.Announce = func(r verify.Resource) { made = append(made, r.ID) }
+			for _, check := range s.Checks() {
+				switch check.ID { // up to a volume, its snapshot and its attachment
+				case "ec2-create", "ec2-create-available", "ec2-snapshot", "ec2-attach":
+					check.Run(t.Context())
+				}
+			}
+			killed := made
+			made = nil
+			s.Ledger = &verify.Ledger{Announce: s.Ledger.Announce}
+			if err := ebsverify.New(s.Options).Find(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if slices.Sort(killed); len(killed) != 2 || !slices.Equal(killed, slices.Sorted(slices.Values(made))) {
+				t.Errorf("found %v, and the run that was killed had made %v", made, killed)
+			}
+			if err := s.Ledger.CleanUp(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return nil
+		})
 	})
 }
