@@ -61,7 +61,13 @@ type Set struct {
 	passed map[string]int
 	trace  *os.File
 	traced map[string]bool // what earlier processes passed
+	decide func(name, subject string) error
 }
+
+// Deciding returns a Set that calls decide at each point, with its name and its subject
+// ("" if the point has none), and returns its error: a simulation decides there which
+// goroutine continues, and which process ends.
+func Deciding(decide func(name, subject string) error) *Set { return &Set{decide: decide} }
 
 // Parse reads terms; an empty text gives a nil Set.
 func Parse(text string) (*Set, error) {
@@ -141,9 +147,16 @@ func (s *Set) openTrace(name string) error {
 
 // Hit passes the point. Call it between two effects, and return its error as
 // if the next step had failed.
-func (s *Set) Hit(name string) error {
+func (s *Set) Hit(name string) error { return s.HitFor(name, "") }
+
+// HitFor is Hit for a point that several goroutines pass at the same time, each for
+// another subject, such as the key of an object. Terms name the point alone.
+func (s *Set) HitFor(name, subject string) error {
 	if s == nil {
 		return nil
+	}
+	if s.decide != nil {
+		return s.decide(name, subject)
 	}
 	slow, err := s.pass(name)
 	if slow {

@@ -121,6 +121,7 @@ func (h *Host) adopt(ctx context.Context) error {
 	h.pods = h.newPods()
 	h.set = reconcile.NewSet(h.store, slices.Concat(
 		h.volumes.Controllers(), h.volumes.NodeControllers(), []reconcile.Controller{h.pods.Controller()})...)
+	h.set.Failpoints(h.options.Failpoints)
 	if h.options.Rest != nil {
 		h.set.Rest(restAfter, h.options.Rest)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -96,6 +97,13 @@ func (s *Set) Rest(quiet time.Duration, do func()) {
 	timer := time.AfterFunc(quiet, do)
 	s.rest = func() { timer.Reset(quiet) }
 	s.stopped = func() { timer.Stop() }
+}
+
+// Failpoints stop the process before a call of a controller. They are set before Run.
+func (s *Set) Failpoints(points *failpoint.Set) {
+	for _, queue := range s.order {
+		queue.points = points
+	}
 }
 
 // Await calls done until it reports true: at once, after each call of a

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -68,6 +69,7 @@ type Queue struct {
 	busy    map[string]int      // running, by partition
 	waiting map[string][]string // keys that are due, by partition, in order
 	held    map[string]bool     // keys that are due and wait for another queue of the group
+	points *failpoint.Set
 	// added counts the times that a key became due.
 	added uint64
 	// rested is called after each call, outside of everything.
@@ -94,6 +96,9 @@ func (q *Queue) start(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.call = func(writer *store.Writer, key string) (time.Duration, error) {
+		if err := q.points.HitFor("reconcile/call", q.controller.Name+" "+key); err != nil {
+			return 0, err
+		}
 		return q.controller.Do(store.WithWriter(ctx, writer), key)
 	}
 	for partition := range maps.Clone(q.waiting) {
@@ -166,7 +171,7 @@ func (q *Queue) writer(key string) *store.Writer {
 			return it.writer
 		}
 	}
-	return &store.Writer{}
+	return &store.Writer{Name: q.controller.Name + " " + key}
 }
 
 // isHeld reports whether another queue of the group has precedence for a key: the key

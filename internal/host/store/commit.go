@@ -20,6 +20,9 @@ func (s *Store) Update(do func(*Tx) error) error { return s.UpdateAs(nil, do) }
 
 // UpdateAs is Update by a writer, which watchers see in the changes.
 func (s *Store) UpdateAs(writer *Writer, do func(*Tx) error) error {
+	if err := s.points.HitFor("store/change", writer.name()); err != nil {
+		return fmt.Errorf("the host's store %s: %w", s.path, err)
+	}
 	own := &change{writer: writer, do: do}
 	s.arrivals.Lock()
 	s.arrived = append(s.arrived, own)
@@ -92,6 +95,9 @@ func (s *Store) try(all []*change) ([]Change, error) {
 		if err := current.sums.write(tx); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.points.Hit("store/commit"); err != nil {
+		return nil, err
 	}
 	return current.changes, tx.Commit()
 }

@@ -67,7 +67,8 @@ type Options struct {
 	SecretsKey string
 	// New is asked before a store is made where there is none; its error refuses.
 	New func() error
-	// Failpoints stop the process between the steps of a backup.
+	// Failpoints stop the process before a change, before its commit, and between the
+	// steps of a backup.
 	Failpoints *failpoint.Set
 }
 

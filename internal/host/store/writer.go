@@ -5,7 +5,15 @@ import "context"
 // Writer identifies one call of a controller, so that the controller distinguishes
 // its own changes from others.
 type Writer struct {
-	_ byte // not empty, so that two Writers never have one address
+	// Name is the controller and the key that it processes.
+	Name string
+}
+
+func (w *Writer) name() string {
+	if w == nil {
+		return ""
+	}
+	return w.Name
 }
 
 type writerKey struct{}
