@@ -46,7 +46,8 @@ func (h *Host) runSocket() string { return filepath.Join(h.paths.Root, api.RunSo
 func (h *Host) newPods() *pods.Manager {
 	return pods.New(pods.Options{
 		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
-		Private: h.options.Private, Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
+		Containers: h.options.Machine.Containers,
+		Private:    h.options.Private, Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
 		Mounted: h.makeBinds, Unmounting: h.removeBinds,
 		Ready:   func() { h.set.Notify() },
 		Requeue: func(key string) { h.set.Queue(pods.ControllerName).Add(key) },
@@ -88,6 +89,16 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	err = h.reconcile(ctx, options.Ready, parts...)
 	h.backUp(context.WithoutCancel(ctx)) // of the last state, which the next start may not find
 	return err
+}
+
+// Work is Serve without sockets, supervised drivers and backups: it adopts what an earlier
+// host left, and reconciles every object until the context ends. The caller uses the methods
+// of the host. ready is called when they may be called.
+func (h *Host) Work(ctx context.Context, ready func()) error {
+	if err := errors.Join(h.startAll(ctx), h.adopt(ctx)); err != nil {
+		return err
+	}
+	return h.reconcile(ctx, ready, h.publishNode)
 }
 
 // serveRun serves one run of pods in the same process, at a socket that other

@@ -76,6 +76,8 @@ type Options struct {
 	SecretsKey string
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
+	// Machine is the machine that the host runs on.
+	Machine Machine
 	// Admit decides about new pods, if given, and about those of a run.
 	Admit Admit
 	// Mutate, if set, changes a pod as the policy requires, before Admit
@@ -143,8 +145,7 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 	if root, err = prepareRoot(root); err != nil {
 		return nil, err
 	}
-	bootID, err := store.BootID()
-	if err != nil {
+	if options.Machine, err = options.Machine.complete(options.Logger); err != nil {
 		return nil, err
 	}
 	opened, err := openStore(root, options)
@@ -156,14 +157,14 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 		return nil, errors.Join(err, opened.Close())
 	}
 	h := &Host{
-		options: options, paths: claim.Paths{Root: root}, store: opened, journal: written, bootID: bootID,
-		plugins: plugins.New(options.Logger), serving: map[string]*service{},
+		options: options, paths: claim.Paths{Root: root}, store: opened, journal: written, bootID: options.Machine.BootID,
+		plugins: options.Machine.newPlugins(options.Logger), serving: map[string]*service{},
 	}
 	if h.steps, err = newSteps(options.Registerer); err != nil {
 		return nil, errors.Join(err, written.Close(), opened.Close())
 	}
 	h.volumes = volumes.New(volumes.Options{
-		Store: opened, Drivers: h.plugins, Paths: h.paths, BootID: bootID, NodeName: h.nodeName(),
+		Store: opened, Drivers: h.plugins, Paths: h.paths, Mounts: options.Machine.Mounts, BootID: h.bootID, NodeName: h.nodeName(),
 		Observe: h.observe, Record: written.Record, Logger: options.Logger, Failpoints: options.Failpoints,
 		Tracer: options.Tracer,
 	})
@@ -191,10 +192,9 @@ func prepareRoot(root string) (string, error) {
 func (h *Host) watch(ctx context.Context) {
 	ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changes := make(chan pluginwatch.Change)
-	watcher := pluginwatch.New(h.paths.Registry(), changes, h.options.Logger)
 	h.services.Go(func() { h.plugins.Run(ctx, changes) })
 	h.services.Go(func() {
-		if err := watcher.Run(ctx); err != nil {
+		if err := h.options.Machine.Watch(ctx, h.paths.Registry(), changes); err != nil {
 			h.options.Logger.Error("drivers that come or go are not seen any more", "error", err)
 		}
 	})

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +164,7 @@ func (r podRunner) runContainer(
 }
 
 // nodeName is this machine's name, as Kubernetes would have it.
-func (h *Host) nodeName() string { return machineName() }
+func (h *Host) nodeName() string { return cmp.Or(h.options.Machine.Name, machineName()) }
 
 func machineName() string {
 	name, err := os.Hostname()

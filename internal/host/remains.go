@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -23,9 +22,9 @@ var ErrStoreLost = errors.New("the store of the host is lost")
 // openStore opens the store, and rejects one that cannot belong to the content of the
 // root directory: with an empty one, the host would end the pods that run, and create
 // new, empty volumes for claims that have a volume.
-func openStore(root string, options Options) (*store.Store, error) {
-	paths := claim.Paths{Root: root}
-	opened, err := store.OpenWith(root, store.Options{
+func openStore(directory string, options Options) (*store.Store, error) {
+	paths := root{claim.Paths{Root: directory}, options.Machine.Mounts}
+	opened, err := store.OpenWith(directory, store.Options{
 		SecretsKey: options.SecretsKey, Failpoints: options.Failpoints,
 		New: func() error { return refuseNew(paths, options) },
 	})
@@ -39,7 +38,7 @@ func openStore(root string, options Options) (*store.Store, error) {
 }
 
 // refuseNew fails if a new store would replace one that was lost.
-func refuseNew(paths claim.Paths, options Options) error {
+func refuseNew(paths root, options Options) error {
 	found, err := inUse(paths)
 	if err != nil {
 		return err
@@ -79,7 +78,7 @@ func refuseNew(paths claim.Paths, options Options) error {
 }
 
 // refuseEmptied fails if the store has no volume, while some are in use.
-func refuseEmptied(opened *store.Store, paths claim.Paths) error {
+func refuseEmptied(opened *store.Store, paths root) error {
 	holdsNothing := false
 	if err := opened.View(func(tx *store.Tx) error {
 		holdsNothing = tx.HoldsNothing() && !tx.WasReset()
@@ -95,7 +94,7 @@ func refuseEmptied(opened *store.Store, paths claim.Paths) error {
 }
 
 // lost is the error for pods or volumes that the store lacks.
-func lost(paths claim.Paths, state string, found []string) error {
+func lost(paths root, state string, found []string) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -110,20 +109,20 @@ func lost(paths claim.Paths, state string, found []string) error {
 
 // inUse describes pods, mounts and staging directories of an earlier host, which
 // has a record of each of them in its store for as long as it is there.
-func inUse(paths claim.Paths) ([]string, error) {
-	pods, err := recordedPods(paths)
+func inUse(paths root) ([]string, error) {
+	pods, err := recordedPods(paths.Paths)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(paths.Root))
+	mounts, err := paths.mounts.Below(paths.Root)
 	if err != nil {
 		return nil, fmt.Errorf("read the mount table: %w", err)
 	}
 	found := pods
 	published, staged := filepath.Dir(paths.Pod("x")), filepath.Dir(filepath.Dir(filepath.Dir(paths.Staging("x", "y"))))
-	for _, mount := range mounts {
-		if strings.HasPrefix(mount.Mountpoint, published+"/") || strings.HasPrefix(mount.Mountpoint, staged+"/") {
-			found = append(found, "a volume is mounted at "+mount.Mountpoint)
+	for _, path := range mounts {
+		if strings.HasPrefix(path, published+"/") || strings.HasPrefix(path, staged+"/") {
+			found = append(found, "a volume is mounted at "+path)
 		}
 	}
 	return found, nil

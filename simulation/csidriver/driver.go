@@ -218,6 +218,18 @@ func (d *Driver) Left() (volumes int, inUse []string) {
 	return len(d.volumes), inUse
 }
 
+// Reboot forgets what is staged and published, as a machine that is restarted does. With
+// detach, it forgets the attachments, too.
+func (d *Driver) Reboot(detach bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.staged)
+	clear(d.published)
+	if detach {
+		clear(d.attached)
+	}
+}
+
 // GetPluginInfo is the RPC.
 func (d *Driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: d.Name, VendorVersion: "1"}, nil

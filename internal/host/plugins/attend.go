@@ -68,7 +68,7 @@ func (m *Manager) attend(ctx context.Context, e *entry) {
 // soon as its socket appears.
 func (m *Manager) pause(ctx context.Context, e *entry, pause time.Duration) bool {
 	if e.direct {
-		return appears(ctx, e.socket.Path, pause)
+		return m.network.Appears(ctx, e.socket.Path, pause)
 	}
 	return concurrency.Sleep(ctx, pause) == nil
 }
@@ -105,13 +105,14 @@ func (m *Manager) register(ctx context.Context, e *entry) (registered, error) {
 	if e.direct {
 		return m.registerDirect(ctx, e)
 	}
-	connection, err := m.dial(ctx, e.socket)
+	limited, cancel := context.WithTimeout(ctx, m.timing.dial)
+	defer cancel()
+	client, connection, err := m.network.Registrar(limited, e.socket)
 	if err != nil {
 		return nil, err
 	}
 	// The registration connection is used for this exchange only.
 	defer func() { _ = connection.Close() }()
-	client := registration.NewRegistrationClient(connection)
 	info, err := m.getInfo(ctx, client)
 	if err != nil {
 		return nil, err

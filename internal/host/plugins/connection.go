@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"sync"
 	"time"
@@ -31,7 +30,7 @@ func (i *instance) keep(ctx context.Context) error {
 			return nil
 		case <-i.now().lost:
 		}
-		if err := i.dial(ctx, dialOnce); err != nil {
+		if err := i.reach(ctx, false); err != nil {
 			if ctx.Err() != nil {
 				continue
 			}
@@ -55,21 +54,11 @@ func (t timing) nextPause(pause, passed time.Duration) time.Duration {
 	return min(2*pause, t.longestRetry)
 }
 
-// dial finds out whether a server listens.
-func (i *instance) dial(ctx context.Context, connect func(context.Context, string) (net.Conn, error)) error {
+// reach finds out whether a server listens.
+func (i *instance) reach(ctx context.Context, wait bool) error {
 	ctx, cancel := context.WithTimeout(ctx, i.manager.timing.dial)
 	defer cancel()
-	probe, err := connect(ctx, i.endpoint)
-	if err != nil {
-		return err
-	}
-	return probe.Close()
-}
-
-// dialOnce dials once; it does not wait for a server that does not listen yet.
-func dialOnce(ctx context.Context, path string) (net.Conn, error) {
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, "unix", path)
+	return i.manager.network.Reach(ctx, i.endpoint, wait)
 }
 
 // revive returns nil when the driver answers again, or the context ended, and
@@ -84,7 +73,7 @@ func (i *instance) revive(ctx context.Context) error {
 			return err
 		}
 		i.goneAway(err)
-		if !appears(ctx, i.endpoint, pause) {
+		if !i.manager.network.Appears(ctx, i.endpoint, pause) {
 			return nil
 		}
 	}
@@ -94,7 +83,7 @@ var errOther = errors.New("it is another driver")
 
 // reconnect calls the driver at the socket again: it may be another version.
 func (i *instance) reconnect(ctx context.Context) error {
-	if err := i.dial(ctx, connect); err != nil {
+	if err := i.reach(ctx, true); err != nil {
 		return err
 	}
 	found, err := i.introduce(ctx)

@@ -47,7 +47,7 @@ func (h csiHandler) register(ctx context.Context, e *entry, info *registration.P
 // capabilities, before any other call.
 func (i *instance) introduce(ctx context.Context) (answers, error) {
 	lost, trusted := make(chan struct{}, 1), new(atomic.Bool)
-	client, err := csiclient.Dial(i.endpoint, csiclient.Options{
+	client, err := i.manager.network.Dial(i.endpoint, csiclient.Options{
 		Driver: i.name, Logger: i.manager.logger,
 		Fallback: func() string {
 			if !trusted.Load() {

@@ -42,14 +42,10 @@ func (o *Offer) State() (registered bool, changed <-chan struct{}, failure error
 
 // registerDirect reads the registrar's data from the driver itself.
 func (m *Manager) registerDirect(ctx context.Context, e *entry) (registered, error) {
-	probe, err := connect(ctx, e.socket.Path)
-	if err != nil {
+	if err := m.network.Reach(ctx, e.socket.Path, true); err != nil {
 		return nil, err
 	}
-	if err := probe.Close(); err != nil {
-		return nil, err
-	}
-	client, err := csiclient.Dial(e.socket.Path, csiclient.Options{Logger: m.logger})
+	client, err := m.network.Dial(e.socket.Path, csiclient.Options{Logger: m.logger})
 	if err != nil {
 		return nil, err
 	}

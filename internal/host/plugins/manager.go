@@ -72,6 +72,7 @@ type NodeInfo struct {
 type Manager struct {
 	logger   *slog.Logger
 	handlers map[string]handler
+	network  Network
 	timing   timing
 
 	mu        sync.Mutex
@@ -89,10 +90,13 @@ type Manager struct {
 // departure is a driver whose last instance went.
 type departure struct{ node NodeInfo }
 
-// New makes a Manager without drivers.
-func New(logger *slog.Logger) *Manager {
+// New makes a Manager without drivers, which finds them at unix sockets.
+func New(logger *slog.Logger) *Manager { return NewOver(sockets{}, logger) }
+
+// NewOver is New for drivers of another network.
+func NewOver(network Network, logger *slog.Logger) *Manager {
 	m := &Manager{
-		logger: logger, timing: usual(), instances: map[string][]*instance{}, departed: map[string]*departure{},
+		logger: logger, network: network, timing: usual(), instances: map[string][]*instance{}, departed: map[string]*departure{},
 		changed: make(chan struct{}), noted: make(chan struct{}), workers: &sync.WaitGroup{},
 	}
 	m.handlers = handlers(m)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -25,24 +26,24 @@ const (
 	newbornLimit = 250 * time.Millisecond
 )
 
-// dial makes one attempt, so that a dead socket is known at once and the
+// Registrar makes one attempt, so that a dead socket is known at once and the
 // back-off stays ours.
-func (m *Manager) dial(ctx context.Context, socket pluginwatch.Socket) (*grpc.ClientConn, error) {
+func (sockets) Registrar(
+	ctx context.Context, socket pluginwatch.Socket,
+) (registration.RegistrationClient, io.Closer, error) {
 	path := socket.Path
 	if len(path) > client.MaximumSocketPath {
-		return nil, fmt.Errorf("the registration socket %s has %d bytes; a unix socket's path has %d at most",
+		return nil, nil, fmt.Errorf("the registration socket %s has %d bytes; a unix socket's path has %d at most",
 			path, len(path), client.MaximumSocketPath)
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.timing.dial)
-	defer cancel()
 	probe, err := connect(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the registration socket: %w", err)
+		return nil, nil, fmt.Errorf("connect to the registration socket: %w", err)
 	}
 	// Behind the path may be a later plugin by now, which is another worker's:
 	// registered here, it would be unregistered with the socket that is gone.
 	if now, _, err := pluginwatch.Identify(path); err != nil || now != socket.Identity {
-		return nil, errors.Join(fmt.Errorf("the registration socket %s was replaced", path), err, probe.Close())
+		return nil, nil, errors.Join(fmt.Errorf("the registration socket %s was replaced", path), err, probe.Close())
 	}
 	first := make(chan net.Conn, 1)
 	first <- probe
@@ -57,9 +58,9 @@ func (m *Manager) dial(ctx context.Context, socket pluginwatch.Socket) (*grpc.Cl
 			}
 		}))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to the registration socket %s: %w", path, err), probe.Close())
+		return nil, nil, errors.Join(fmt.Errorf("connect to the registration socket %s: %w", path, err), probe.Close())
 	}
-	return connection, nil
+	return registration.NewRegistrationClient(connection), connection, nil
 }
 
 func connect(ctx context.Context, path string) (net.Conn, error) {

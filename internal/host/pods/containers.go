@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -130,14 +129,14 @@ func (m *Manager) inspectAfterFailure(r *run, c *container) {
 		c.unsure = true
 	case process != nil:
 		c.state, c.process = state, process
-		m.watch(r, filepath.Base(c.shim.State), process)
+		m.watch(r, c.name, process)
 	default:
 		c.state = state
 	}
 }
 
 // watch waits until a shim ends, or until this process releases it.
-func (m *Manager) watch(r *run, name string, process *workload.Process) {
+func (m *Manager) watch(r *run, name string, process Process) {
 	m.watchers.Go(func() {
 		if !process.Wait() {
 			return

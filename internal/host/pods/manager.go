@@ -55,6 +55,9 @@ type Options struct {
 	// they are unmounted. A call that fails is retried.
 	Mounted    func(ctx context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error
 	Unmounting func(ctx context.Context, pod *corev1.Pod) error
+	// Containers returns the containers of pods, by the pod's UID and the container's name.
+	// If nil, they are processes of this machine (package workload).
+	Containers func(pod types.UID, name string) Container
 	// Ready, if given, is called when the volumes of a pod are mounted and Mounted
 	// has returned, before its status says so. It must not block.
 	Ready func()

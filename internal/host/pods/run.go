@@ -59,10 +59,11 @@ func (r *run) changes() <-chan struct{} {
 
 // container is one of a run.
 type container struct {
-	shim  workload.Shim
+	name  string
+	shim  Container
 	state workload.State
 	// process is its shim, nil if none lives.
-	process *workload.Process
+	process Process
 	// unsure: its end was seen, but not yet how.
 	unsure bool
 }
@@ -92,7 +93,7 @@ func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 		changed: make(chan struct{}),
 	}
 	for _, spec := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		c := &container{shim: m.shim(pod.UID, spec.Name)}
+		c := &container{name: spec.Name, shim: m.container(pod.UID, spec.Name)}
 		var err error
 		if c.state, c.process, err = c.shim.Inspect(workload.ReasonUnknown); err != nil {
 			return nil, errors.Join(fmt.Errorf("container %q: %w", spec.Name, err), r.release())

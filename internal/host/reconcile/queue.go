@@ -69,7 +69,7 @@ type Queue struct {
 	busy    map[string]int      // running, by partition
 	waiting map[string][]string // keys that are due, by partition, in order
 	held    map[string]bool     // keys that are due and wait for another queue of the group
-	points *failpoint.Set
+	points  *failpoint.Set
 	// added counts the times that a key became due.
 	added uint64
 	// rested is called after each call, outside of everything.

@@ -10,8 +10,6 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/moby/sys/mountinfo"
-
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
@@ -30,7 +28,7 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 	if failure == nil {
 		return nil
 	}
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	mounts, err := m.options.Mounts.Below(path)
 	if err != nil {
 		return errors.Join(failure, fmt.Errorf("read the mount table: %w", err))
 	}
@@ -49,7 +47,7 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 		}
 		// The last one lies on top of the others.
 		return errors.Join(fmt.Errorf("%s, but %s is still mounted: end the processes that use it, then 'umount %s': %w",
-			what, path, mounts[len(mounts)-1].Mountpoint, failure), err)
+			what, path, mounts[len(mounts)-1], failure), err)
 	case pod == nil:
 		return errors.Join(failure, err)
 	}

@@ -47,7 +47,7 @@ func (m *Manager) Adopt(ctx context.Context) error {
 		return fmt.Errorf("take over what an earlier host left in use: %w", err)
 	}
 	for _, use := range a.uses {
-		a.adopt(use)
+		m.adoptUse(a, use)
 	}
 	if err := m.adoptMounts(a); err != nil {
 		return err
@@ -81,12 +81,12 @@ func (m *Manager) readAdoption() (*adoption, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.mounts, err = readMountTable(m.options.Paths.Root)
+	a.mounts, err = m.readMountTable(m.options.Paths.Root)
 	return a, err
 }
 
-// adopt compares one record with the mounts.
-func (a *adoption) adopt(use *store.VolumeUse) {
+// adoptUse compares one record with the mounts.
+func (m *Manager) adoptUse(a *adoption, use *store.VolumeUse) {
 	if use.BootID != a.boot {
 		a.reset(use)
 		return
@@ -98,7 +98,7 @@ func (a *adoption) adopt(use *store.VolumeUse) {
 			use.StagingPath, use, store.Target{})
 	}
 	for path, target := range use.Targets {
-		if target.Phase != store.PhaseDone || a.mounts.has(path) || use.Block && isBlockDevice(path) {
+		if target.Phase != store.PhaseDone || a.mounts.has(path) || use.Block && m.isBlockDevice(path) {
 			continue
 		}
 		target.Phase = store.PhaseDoing

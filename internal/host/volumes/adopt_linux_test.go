@@ -177,7 +177,7 @@ func TestAdopt_aThousandVolumesAreQuick(t *testing.T) {
 				return err
 			}
 			use.BootID = "boot-1"
-			use.Targets = map[string]store.Target{path: {Phase: store.PhaseDone, PodUID: p.UID, Pod: store.KeyOf(p), VolumeName: "scratch", Device: deviceAt(path)}}
+			use.Targets = map[string]store.Target{path: {Phase: store.PhaseDone, PodUID: p.UID, Pod: store.KeyOf(p), VolumeName: "scratch", Device: w.manager.deviceAt(path)}}
 			if err := errors.Join(tx.Uses().Put(use.Name, use), tx.Pods().Put(store.KeyOf(p), p)); err != nil {
 				return err
 			}

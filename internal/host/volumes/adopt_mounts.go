@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,23 +20,6 @@ import (
 type mountTable map[string]bool
 
 func (t mountTable) has(path string) bool { return t[path] }
-
-func readMountTable(root string) (mountTable, error) {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(root))
-	if err != nil {
-		return nil, fmt.Errorf("read the mount table: %w", err)
-	}
-	table := mountTable{}
-	for _, mount := range mounts {
-		table[mount.Mountpoint] = true
-	}
-	return table, nil
-}
-
-func isBlockDevice(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0
-}
 
 // unknownMounts returns the mount points in directories where only this host mounts
 // and that no record names. Mounts below a recorded mount point belong to its

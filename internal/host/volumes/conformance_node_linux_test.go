@@ -74,7 +74,7 @@ func newServing(t *testing.T, change ...func(*csidriver.Driver)) (*world, *asked
 
 // unmountAll removes what the test driver mounted, as a reboot does.
 func (w *world) unmountAll() {
-	mounts, err := readMountTable(w.root)
+	mounts, err := w.manager.readMountTable(w.root)
 	if err != nil {
 		w.t.Error(err)
 	}

@@ -391,3 +391,13 @@ func unmountTmpfs(request *csi.NodeUnpublishVolumeRequest) error {
 	}
 	return nil
 }
+
+func isMounted(path string) bool {
+	at, err := KernelMounts{}.At(path, false)
+	return err == nil && at.Mounted
+}
+
+func isBlockDevice(path string) bool {
+	at, err := KernelMounts{}.At(path, false)
+	return err == nil && at.Block
+}

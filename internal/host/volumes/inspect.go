@@ -58,7 +58,7 @@ func (m *Manager) CheckMounts(ctx context.Context, podKey string) (checks []Moun
 // inspect asks the filesystem at a path, or joins the call that does so: a filesystem
 // whose server hangs blocks one thread only.
 func (m *Manager) inspect(ctx context.Context, path string, block bool) error {
-	_, err := m.inspections.Do(ctx, path, func() (struct{}, error) { return struct{}{}, answers(path, block) })
+	_, err := m.inspections.Do(ctx, path, func() (struct{}, error) { return struct{}{}, m.answers(path, block) })
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ctx.Err()) {
 		return errNoAnswer
 	}

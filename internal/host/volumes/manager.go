@@ -34,6 +34,8 @@ type Options struct {
 	Store   *store.Store
 	Drivers Drivers
 	Paths   claim.Paths
+	// Mounts are those of the machine; the running kernel's if nil.
+	Mounts Mounts
 	// BootID is of the running boot.
 	BootID string
 	// Observe is called for each step, from several goroutines at once; it must
@@ -102,6 +104,9 @@ func New(options Options) *Manager {
 	}
 	if options.Record == nil {
 		options.Record = func(journal.Notice) {}
+	}
+	if options.Mounts == nil {
+		options.Mounts = KernelMounts{}
 	}
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)

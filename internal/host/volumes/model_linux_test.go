@@ -270,7 +270,7 @@ func (m *model) recorded() {
 			known[path] = true
 		}
 	}
-	mounts, err := readMountTable(m.root)
+	mounts, err := m.manager.readMountTable(m.root)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func (m *model) empty() {
 	if uses := m.uses(); len(uses) > 0 {
 		m.t.Errorf("%d uses are recorded, such as %+v", len(uses), uses[0])
 	}
-	if mounts, err := readMountTable(m.root); err != nil || len(mounts) > 0 {
+	if mounts, err := m.manager.readMountTable(m.root); err != nil || len(mounts) > 0 {
 		m.t.Errorf("mounted: %v, %v", mounts, err)
 	}
 	if all := m.attachments(); len(all) > 0 {

@@ -138,7 +138,7 @@ func (m *Manager) resume(ctx context.Context, toMount volumeToMount) (inPlace bo
 	if target.Phase != store.PhaseDone {
 		return false, nil
 	}
-	there, err := isInPlace(toMount.target, known.Block, target.Device)
+	there, err := m.isInPlace(toMount.target, known.Block, target.Device)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w: %w", toMount.label, errLocal, err)
 	}

@@ -55,7 +55,7 @@ func (m *Manager) stage(ctx context.Context, toMount volumeToMount) error {
 	}
 	if use.Stage == store.PhaseNone {
 		use.StagingPath = m.staging(use)
-		if isMounted(use.StagingPath) {
+		if m.isMounted(use.StagingPath) {
 			return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the staging path %s: unmount it",
 				toMount.label, errLocal, use.StagingPath)
 		}
@@ -96,7 +96,7 @@ func (m *Manager) callStage(ctx context.Context, toMount volumeToMount) error {
 			})
 		})
 	}, func() {
-		use.Stage, use.StageMounted = store.PhaseDone, isMounted(use.StagingPath)
+		use.Stage, use.StageMounted = store.PhaseDone, m.isMounted(use.StagingPath)
 		use.ExpandRefused = "" // the volume is used again
 	})
 }
@@ -116,7 +116,7 @@ func (m *Manager) stages(ctx context.Context, name string) (bool, error) {
 func (m *Manager) publish(ctx context.Context, toMount volumeToMount) error {
 	use := toMount.use
 	target := use.Targets[toMount.target]
-	if target.Phase == store.PhaseNone && !use.Block && isMounted(toMount.target) {
+	if target.Phase == store.PhaseNone && !use.Block && m.isMounted(toMount.target) {
 		return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the target path %s: unmount it",
 			toMount.label, errLocal, toMount.target)
 	}
@@ -143,7 +143,7 @@ func (m *Manager) publish(ctx context.Context, toMount volumeToMount) error {
 	if err := m.hit("publish/owned"); err != nil {
 		return err
 	}
-	target.Phase, target.Device = store.PhaseDone, deviceAt(toMount.target)
+	target.Phase, target.Device = store.PhaseDone, m.deviceAt(toMount.target)
 	use.Targets[toMount.target] = target
 	return m.saveUse(use)
 }
@@ -178,5 +178,5 @@ func (m *Manager) callPublish(ctx context.Context, toMount volumeToMount, reques
 	if err != nil {
 		return err
 	}
-	return verifyPublished(toMount.target, toMount.use.Block)
+	return m.verifyPublished(toMount.target, toMount.use.Block)
 }

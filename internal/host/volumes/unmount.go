@@ -143,7 +143,7 @@ func (m *Manager) otherMounts(use *store.VolumeUse) []string {
 	if !use.StageMounted {
 		return nil
 	}
-	others, err := mountsOfSame(use.StagingPath)
+	others, err := m.options.Mounts.OthersOf(use.StagingPath)
 	if err == nil && len(others) > 0 {
 		others, err = m.foreign(use, others)
 	}

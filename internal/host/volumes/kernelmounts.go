@@ -9,6 +9,22 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
+// KernelMounts are those of the running kernel.
+type KernelMounts struct{}
+
+// Below implements Mounts.
+func (KernelMounts) Below(directory string) ([]string, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(directory))
+	paths := make([]string, 0, len(mounts))
+	for _, mount := range mounts {
+		paths = append(paths, mount.Mountpoint)
+	}
+	return paths, err
+}
+
+// OthersOf implements Mounts.
+func (KernelMounts) OthersOf(path string) ([]string, error) { return mountsOfSame(path) }
+
 // mountsOfSame lists the other mount points of the filesystem at a path, or of a part of
 // it. It leaves out copies that mount propagation made because a directory above is
 // mounted twice: they are unmounted together with the first.
