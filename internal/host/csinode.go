@@ -89,7 +89,7 @@ func (p *nodePublisher) publish(now time.Time) error {
 	if err != nil || !missing {
 		return err
 	}
-	return p.host.store.Update(func(tx *store.Tx) error {
+	return p.host.store.UpdateAs(&store.Writer{Name: "csinode"}, func(tx *store.Tx) error {
 		node, err := tx.Nodes().Get(name)
 		if err != nil {
 			return err

@@ -78,7 +78,7 @@ type madeHold struct {
 func (h *Host) makeHold(ctx context.Context, desired *corev1.Pod) (madeHold, error) {
 	key := store.KeyOf(desired)
 	for {
-		hold, going, err := h.tryHold(desired)
+		hold, going, err := h.tryHold(ctx, desired)
 		if err != nil || going == "" {
 			return hold, err
 		}
@@ -90,10 +90,13 @@ func (h *Host) makeHold(ctx context.Context, desired *corev1.Pod) (madeHold, err
 
 // tryHold is the part of makeHold under the lock. going is the uid of a hold that
 // must be gone first.
-func (h *Host) tryHold(desired *corev1.Pod) (hold madeHold, going types.UID, err error) {
-	h.holds.Lock()
-	defer h.holds.Unlock()
+func (h *Host) tryHold(ctx context.Context, desired *corev1.Pod) (hold madeHold, going types.UID, err error) {
 	key := store.KeyOf(desired)
+	unlock, err := h.holds.Lock(ctx, key)
+	if err != nil {
+		return madeHold{}, "", err
+	}
+	defer unlock()
 	there, err := h.podOf(key)
 	switch {
 	case err != nil:

@@ -106,7 +106,7 @@ type Host struct {
 	set        *reconcile.Set
 	supervisor *supervise.Supervisor
 	// holds is locked while a hold is made, so that it is made once.
-	holds   sync.Mutex
+	holds   concurrency.Queue
 	running running
 	// steps, objects and unfinished are nil without a Registerer.
 	steps      *step.Recorder

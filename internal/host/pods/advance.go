@@ -213,7 +213,7 @@ func (m *Manager) remove(r *run) error {
 	if err := m.hit("removed"); err != nil {
 		return err
 	}
-	err = m.options.Store.Update(func(tx *store.Tx) error {
+	err = m.options.Store.UpdateAs(&store.Writer{Name: "end of pod " + r.key}, func(tx *store.Tx) error {
 		pod, err := tx.Pods().Get(r.key)
 		if err != nil || pod == nil || pod.UID != r.uid || pod.DeletionTimestamp == nil || len(pod.Finalizers) > 0 {
 			return err

@@ -157,7 +157,7 @@ func (m *Manager) ended(r *run, name string) {
 	}
 	r.mu.Unlock()
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-		err := m.publish(r, nil)
+		err := m.publish(r, &store.Writer{Name: "end of container " + r.key + " " + name})
 		if err == nil {
 			break
 		}

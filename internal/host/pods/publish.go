@@ -7,7 +7,7 @@ import (
 )
 
 // publish writes the pod's status if it changed. writer is the controller's if
-// its own call writes, so that the change does not requeue the pod; nil if the
+// its own call writes, so that the change does not requeue the pod; another one if the
 // write is to requeue it, as when a container ended.
 func (m *Manager) publish(r *run, writer *store.Writer) error {
 	write := func(tx *store.Tx, put bool) (changed bool, err error) {

@@ -50,7 +50,11 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	}
 	others := slices.DeleteFunc(slices.Clone(pvc.Finalizers), func(f string) bool { return f == claimProtection })
 	if len(others) > 0 {
-		return waitFor(nil, reasonDeletePending, "%s", m.keepers(key, others))
+		on, released, err := m.releaseSource(key, others)
+		if err != nil || released {
+			return err // this change requeues the claim
+		}
+		return waitFor(on, reasonDeletePending, "%s", m.keepers(key, others))
 	}
 	intent, err := m.intentOf(pvc.UID)
 	if err != nil {
@@ -149,6 +153,23 @@ func (m *Manager) keepers(key string, finalizers []string) string {
 		}
 	}
 	return "it is kept by " + strings.Join(finalizers, ", ")
+}
+
+// releaseSource removes the finalizer of a source from a claim of which no snapshot is to
+// be taken any more: a snapshot that is deleted before its content is created does not do
+// that. on are the snapshots that the claim waits for.
+func (m *Manager) releaseSource(key string, finalizers []string) (on []string, released bool, err error) {
+	if !slices.Contains(finalizers, sourceFinalizer) {
+		return nil, false, nil
+	}
+	snapshots, err := m.index.find(snapshotsOf(key))
+	if err != nil || len(snapshots) == 0 {
+		return nil, err == nil, errors.Join(err, m.update(func(tx *store.Tx) error { return unprotectSource(tx, key, "") }))
+	}
+	for i, snapshot := range snapshots {
+		snapshots[i] = dependency(snapshotResource, snapshot)
+	}
+	return dependencies(snapshots...), false, nil
 }
 
 // copying returns the claim to which a source is being copied, "" for none.
