@@ -113,3 +113,24 @@ func TestHit_killsOnceAtEachPoint(t *testing.T) {
 		}
 	}
 }
+
+func TestDeciding_getsEachPointWithItsSubject(t *testing.T) {
+	var passed []string
+	refused := errors.New("refused")
+	set := Deciding(func(name, subject string) error {
+		passed = append(passed, name+" "+subject)
+		if subject == "b" {
+			return refused
+		}
+		return nil
+	})
+	if err := errors.Join(set.Hit("one"), set.HitFor("two", "a")); err != nil {
+		t.Error(err)
+	}
+	if err := set.HitFor("two", "b"); !errors.Is(err, refused) {
+		t.Errorf("got %v", err)
+	}
+	if want := []string{"one ", "two a", "two b"}; !slices.Equal(passed, want) {
+		t.Errorf("passed %q, want %q", passed, want)
+	}
+}

@@ -180,7 +180,8 @@ func mayShare(known *store.VolumeUse, toMount volumeToMount) error {
 		if target.PodUID == toMount.pod.UID {
 			continue
 		}
-		if slices.Equal(toMount.modes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}) {
+		// Two PersistentVolumes can name one volume: the mode of each of them counts.
+		if isOncePod(toMount.modes) || isOncePod(known.Modes) {
 			return waitingFor("Pod", target.Pod,
 				"%s: its access mode is ReadWriteOncePod, and pod %s uses it", toMount.label, target.Pod)
 		}
@@ -190,6 +191,10 @@ func mayShare(known *store.VolumeUse, toMount volumeToMount) error {
 		}
 	}
 	return checkLabel(known, toMount)
+}
+
+func isOncePod(modes []corev1.PersistentVolumeAccessMode) bool {
+	return slices.Equal(modes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod})
 }
 
 // nodeCapability is the capability of the node calls for a volume of a pod.
