@@ -23,11 +23,13 @@ func TestMount_onePodsVolumeHasOnePodUnderEveryName(t *testing.T) {
 		second.Spec.ClaimRef = &corev1.ObjectReference{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 	})
 	w.put(func(tx *store.Tx) error { return tx.Volumes().Put(second.Name, second) })
-	w.mount(pod("web", "a"))
+	first := pod("web", "a")
+	w.mount(first)
 	if _, err := w.tryMount(pod("other", "b")); !errors.Is(err, ErrWaiting) {
 		t.Errorf("the second pod gets the volume: %v", err)
 	}
 	if n := w.driver.Count("NodePublishVolume"); n != 1 {
 		t.Errorf("published %d times", n)
 	}
+	w.unmount(first)
 }
