@@ -44,7 +44,7 @@ func withProcess(state workload.State, process *workload.Process, err error) (wo
 	return state, process, err
 }
 
-func (m *Manager) container(uid types.UID, name string) Container {
+func (m *Manager) processesOf(uid types.UID, name string) Container {
 	if m.options.Containers != nil {
 		return m.options.Containers(uid, name)
 	}

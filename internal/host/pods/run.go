@@ -93,7 +93,7 @@ func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 		changed: make(chan struct{}),
 	}
 	for _, spec := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		c := &container{name: spec.Name, shim: m.container(pod.UID, spec.Name)}
+		c := &container{name: spec.Name, shim: m.processesOf(pod.UID, spec.Name)}
 		var err error
 		if c.state, c.process, err = c.shim.Inspect(workload.ReasonUnknown); err != nil {
 			return nil, errors.Join(fmt.Errorf("container %q: %w", spec.Name, err), r.release())
