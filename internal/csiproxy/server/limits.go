@@ -40,7 +40,7 @@ func (l Limits) withDefaults() Limits {
 		Connections: cmp.Or(l.Connections, 128),
 		Calls:       cmp.Or(l.Calls, 256),
 
-		ConnectionsOfClient: cmp.Or(l.ConnectionsOfClient, 64),
+		ConnectionsOfClient: cmp.Or(l.ConnectionsOfClient, 112),
 
 		Call:       cmp.Or(l.Call, 5*time.Minute),
 		Preface:    cmp.Or(l.Preface, 30*time.Second),
