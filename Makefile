@@ -52,7 +52,6 @@ test: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
 test: test-packages size bin/ec2emu
 	$(GO) build ./...
 	$(MAKE) test-monitoring-short
-	$(MAKE) simulate-short
 	$(ROOT) $(GO) test -p $(TEST_JOBS) -timeout 30m -exec $(CURDIR)/test/isolated ./...
 
 # What `make test` proves, and the local backend's sweeps whole on ext4 too and its

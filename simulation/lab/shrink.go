@@ -16,21 +16,34 @@ func Shrink(t *testing.T, failed Result, world World) Result {
 	if failed.Err == nil {
 		return failed
 	}
-	s := &shrinking{t: t, world: world, best: failed, left: shrinkRuns}
-	for before := -1; s.left > 0 && before != s.cost(s.best.Choices); {
-		before = s.cost(s.best.Choices)
+	best := failed
+	shrink(failed.Choices, func(candidate Choices) bool {
+		result := Replay(t, candidate, world)
+		if result.Err == nil {
+			return false
+		}
+		best, best.Choices, best.Seed = result, candidate, failed.Seed
+		return true
+	})
+	return best
+}
+
+// shrink returns the smallest choices that it finds for which fails is true. It calls fails
+// only for choices that are smaller than those for which that was true last.
+func shrink(choices Choices, fails func(Choices) bool) Choices {
+	s := &shrinking{fails: fails, best: choices, left: shrinkRuns}
+	for before := -1; s.left > 0 && before != s.cost(s.best); {
+		before = s.cost(s.best)
 		s.cut()
 		s.each(func(c Choices, from, to int) Choices { return slices.Delete(c, from, to) })
 		s.each(func(c Choices, from, to int) Choices { clear(c[from:to]); return c })
 	}
-	s.best.Seed = failed.Seed
 	return s.best
 }
 
 type shrinking struct {
-	t     *testing.T
-	world World
-	best  Result
+	fails func(Choices) bool
+	best  Choices
 	left  int // runs
 }
 
@@ -50,34 +63,36 @@ func (s *shrinking) try(candidate Choices) bool {
 	if s.left <= 0 {
 		return false
 	}
-	s.left--
-	result := Replay(s.t, candidate, s.world)
 	for len(candidate) > 0 && candidate[len(candidate)-1] == 0 {
 		candidate = candidate[:len(candidate)-1] // a replay has 0 after the end
 	}
-	if result.Err == nil || s.cost(candidate) >= s.cost(s.best.Choices) {
+	if s.cost(candidate) >= s.cost(s.best) {
 		return false
 	}
-	s.best, s.best.Choices = result, candidate
+	s.left--
+	if !s.fails(candidate) {
+		return false
+	}
+	s.best = candidate
 	return true
 }
 
 // cut removes the end of the choices.
 func (s *shrinking) cut() {
-	for part := len(s.best.Choices) / 2; part > 0 && s.left > 0; {
-		if !s.try(slices.Clone(s.best.Choices[:max(len(s.best.Choices)-part, 0)])) {
+	for part := len(s.best) / 2; part > 0 && s.left > 0; {
+		if !s.try(slices.Clone(s.best[:max(len(s.best)-part, 0)])) {
 			part /= 2
 		}
-		part = min(part, len(s.best.Choices))
+		part = min(part, len(s.best))
 	}
 }
 
 // each changes parts of the choices, from large to small.
 func (s *shrinking) each(change func(c Choices, from, to int) Choices) {
-	for size := max(len(s.best.Choices)/4, 1); size > 0 && s.left > 0; size /= 2 {
-		for from := 0; from < len(s.best.Choices) && s.left > 0; {
-			to := min(from+size, len(s.best.Choices))
-			if harmless(s.best.Choices[from:to]) || !s.try(change(slices.Clone(s.best.Choices), from, to)) {
+	for size := max(len(s.best)/4, 1); size > 0 && s.left > 0; size /= 2 {
+		for from := 0; from < len(s.best) && s.left > 0; {
+			to := min(from+size, len(s.best))
+			if harmless(s.best[from:to]) || !s.try(change(slices.Clone(s.best), from, to)) {
 				from += size
 			}
 		}

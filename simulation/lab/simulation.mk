@@ -15,7 +15,7 @@ bin/simulation/kube.test bin/simulation/host.test: bin/simulation/%.test:
 simulate: bin/simulation/$(DOOR).test
 	cd simulation/lab/$(DOOR) && $(SIMULATE) SEED="$(SEED)" CHOICES="$(CHOICES)" TRACE=$(SIMULATION)/trace $(SIMULATION)/$(DOOR).test -test.v -test.run 'TestSimulate$$'
 
-# What `make test` runs.
+# Some of them.
 simulate-short: bin/simulation/$(DOOR).test
 	simulation/lab/run-seeds $(SIMULATION)/$(DOOR).test $(or $(SEEDS),300)
 

@@ -59,7 +59,7 @@ func (w *World) observeIntents(c apiserver.Change) {
 			}
 			w.gone.intents[key] = true
 			p := w.process(c.Process)
-			if ended, ok := w.gone.claims[types.UID(key)]; ok && time.Since(ended) > tooOld && p != nil && !p.paused {
+			if ended, ok := w.gone.claims[types.UID(key)]; ok && time.Since(ended) > tooOld && p != nil && !p.paused.Load() {
 				w.violate("%s begins a volume for claim %s, which was deleted %v ago", c.Process, key, time.Since(ended))
 			}
 		}

@@ -28,7 +28,10 @@ type process struct {
 	stop context.CancelFunc
 	// paused is set once the process was stopped for a while: it may then not know that it
 	// has lost the lease.
-	paused bool
+	paused atomic.Bool
+	// sawLease is set once it has read the Lease, and fresh if it created the Lease without
+	// that: a process that never observed the Lease creates it at once, also after a deletion.
+	sawLease, fresh atomic.Bool
 	// clock is how far the clock of the process is ahead of the others', in nanoseconds. Only
 	// the times that it writes into a Lease show that.
 	clock atomic.Int64

@@ -83,7 +83,7 @@ func (w *World) before(q *apiserver.Request) error {
 	}
 	began := time.Now()
 	fault, err := p.Pass(context.Background(), lab.Step{Kind: kind(*q), Object: name(*q), Faults: w.faultsOf(q)})
-	if err != nil || time.Since(began) > requestTime && !p.paused {
+	if err != nil || time.Since(began) > requestTime && !p.paused.Load() {
 		return apiserver.ErrConnection
 	}
 	q.Fault = fault
@@ -128,6 +128,10 @@ func (w *World) after(q *apiserver.Request) error {
 	if p == nil {
 		return nil
 	}
+	if q.Resource == leases {
+		p.fresh.Store(p.fresh.Load() || q.Verb == "create" && !p.sawLease.Load())
+		p.sawLease.Store(true)
+	}
 	if q.Verb == "get" && q.Resource == volumes {
 		w.users.reads(p, q.Name, w.lab.Steps())
 	}
@@ -167,7 +171,10 @@ func (w *World) deliver(ctx context.Context, q apiserver.Request) apiserver.Deli
 // holds the lease. One that was paused cannot know that.
 func (w *World) checkLeader(p *process, what string) {
 	held, ok := get[*coordinationv1.Lease](w.mirror, leases, system, controllerslease.Name(driverName))
-	if !ok || held.Spec.HolderIdentity == nil || *held.Spec.HolderIdentity == "" || *held.Spec.HolderIdentity == p.Name() || p.paused {
+	if !ok || held.Spec.HolderIdentity == nil || *held.Spec.HolderIdentity == "" || *held.Spec.HolderIdentity == p.Name() || p.paused.Load() {
+		return
+	}
+	if holder := w.process(*held.Spec.HolderIdentity); holder != nil && holder.fresh.Load() {
 		return
 	}
 	w.violate("two leaders: %s begins %s, and %s holds the lease", p.Name(), what, *held.Spec.HolderIdentity)

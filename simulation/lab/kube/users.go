@@ -328,7 +328,7 @@ func (w *World) faultActions() []lab.Action {
 		{Name: "a process pauses or continues", Weight: 2, Do: func() {
 			p := replica().now()
 			w.lab.Note("%s", p.Name())
-			p.paused = true
+			p.paused.Store(true)
 			p.Pause(!p.Paused())
 		}},
 		{Name: "the clock of a process jumps", Do: func() {
