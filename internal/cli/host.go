@@ -73,7 +73,7 @@ func newHostCommand(version string) *cobra.Command {
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
 	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c), newHostBackupsCommand(&c),
-		newHostRestoreCommand(&c), newHostInitCommand(&c))
+		newHostRestoreCommand(&c), newHostInitCommand(&c), newHostDrainCommand(&c))
 	return command
 }
 
@@ -114,9 +114,22 @@ func (c hostConfig) serve(ctx context.Context, opened *host.Host, logger *slog.L
 		return err
 	}
 	defer pages.close()
+	client := api.Dial(opened.Socket())
+	defer client.Close()
+	guard, err := newWatchdog(client)
+	if err != nil {
+		return err
+	}
+	servers := append(pages.servers, func(ctx context.Context) error {
+		if err := guard.run(ctx); err != nil {
+			logger.Error("the watchdog of systemd gets no more notifications", "error", err)
+		}
+		<-ctx.Done()
+		return nil
+	})
 	return opened.Serve(ctx, host.DaemonOptions{
 		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin,
-		Status: pages.socket, Servers: pages.servers, Pools: c.pools.list,
+		Status: pages.socket, Servers: servers, Pools: c.pools.list,
 		Ready: func() {
 			page.ready.Store(true)
 			logger.Info("the host is ready", "root", c.root, "socket", opened.Socket())

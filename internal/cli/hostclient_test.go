@@ -55,6 +55,8 @@ func (h *testHost) Hold(ctx context.Context, _ api.HoldRequest) (api.HoldAnswer,
 	return api.HoldAnswer{}, ctx.Err()
 }
 
+func (h *testHost) Drain(context.Context) error { return nil }
+
 func (h *testHost) Release(ctx context.Context, _ api.ReleaseRequest) error {
 	h.onHold()
 	<-ctx.Done()

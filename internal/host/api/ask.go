@@ -219,15 +219,27 @@ func (c *Client) Hold(ctx context.Context, what HoldRequest) (HoldAnswer, error)
 // Release ends a hold. A limit that is not 0 bounds how long the host waits for
 // that, in seconds; the release continues afterwards.
 func (c *Client) Release(ctx context.Context, what ReleaseRequest, limit int64) error {
-	query := url.Values{}
-	if limit > 0 {
-		query.Set("timeoutSeconds", strconv.FormatInt(limit, 10))
-	}
+	query := limited(limit)
 	if what.UID != "" {
 		query.Set("uid", what.UID)
 	}
 	return c.call(ctx, request{method: http.MethodDelete, path: ownPrefix + "holds/" + what.Namespace + "/" + what.Name,
 		query: query}, &struct{}{})
+}
+
+// Drain ends the processes of all pods and unmounts all volumes. A limit that is not
+// 0 bounds how long the host waits for that, in seconds; it continues afterwards.
+func (c *Client) Drain(ctx context.Context, limit int64) error {
+	return c.call(ctx, request{method: http.MethodPost, path: ownPrefix + "drain", query: limited(limit)}, &struct{}{})
+}
+
+// limited is the query of a call that waits for a limit of seconds, if it is not 0.
+func limited(seconds int64) url.Values {
+	query := url.Values{}
+	if seconds > 0 {
+		query.Set("timeoutSeconds", strconv.FormatInt(seconds, 10))
+	}
+	return query
 }
 
 // Lease is a hold that ends with this process, however that ends.

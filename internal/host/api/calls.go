@@ -54,6 +54,7 @@ func (s *Server) routes() {
 	own("GET "+ownPrefix+"mounts", about(s, "pod", "default/web", s.options.Host.Mounts))
 	own("POST "+ownPrefix+"holds", s.hold)
 	own("DELETE "+ownPrefix+"holds/{namespace}/{name}", s.release)
+	own("POST "+ownPrefix+"drain", s.drain)
 	own("GET "+ownPrefix+"version", s.version)
 	own("GET /version", s.version)
 	for _, path := range []string{ownPrefix + "healthz", "/healthz", "/livez", "/readyz"} {
@@ -329,9 +330,22 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request, request HoldReque
 }
 
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	query := r.URL.Query()
+	return s.within(w, r, func(ctx context.Context) error {
+		return s.options.Host.Release(ctx, ReleaseRequest{
+			Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), UID: r.URL.Query().Get("uid"),
+		})
+	})
+}
+
+func (s *Server) drain(w http.ResponseWriter, r *http.Request) error {
+	return s.within(w, r, s.options.Host.Drain)
+}
+
+// within calls do with the time limit of the request, and answers with nothing but
+// success.
+func (s *Server) within(w http.ResponseWriter, r *http.Request, do func(context.Context) error) error {
 	ctx := r.Context()
-	if text := query.Get("timeoutSeconds"); text != "" {
+	if text := r.URL.Query().Get("timeoutSeconds"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || seconds <= 0 {
 			return badRequest("timeoutSeconds %q is not a number of seconds", text)
@@ -340,10 +354,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
 		defer cancel()
 	}
-	err := s.options.Host.Release(ctx, ReleaseRequest{
-		Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), UID: query.Get("uid"),
-	})
-	if err != nil {
+	if err := do(ctx); err != nil {
 		return err
 	}
 	s.answer(w, http.StatusOK, struct{}{})

@@ -196,6 +196,8 @@ func (h *fakeHost) Logs(ctx context.Context, request LogRequest, out io.Writer) 
 	return err
 }
 
+func (h *fakeHost) Drain(context.Context) error { return h.err }
+
 func (h *fakeHost) Mounts(context.Context, string) ([]Mount, error) {
 	return []Mount{{Volume: "data", Driver: "d.example", Path: "/x", Error: "it is gone"}}, h.err
 }

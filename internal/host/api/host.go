@@ -28,6 +28,9 @@ type Host interface {
 	// error is ErrReleasing if the context ends before everything is unmounted.
 	Hold(ctx context.Context, request HoldRequest) (HoldAnswer, error)
 	Release(ctx context.Context, request ReleaseRequest) error
+	// Drain ends the processes of all pods and unmounts all volumes, for a machine
+	// that shuts down.
+	Drain(ctx context.Context) error
 	// Logs writes a container's output, and with Follow until it ends.
 	Logs(ctx context.Context, request LogRequest, out io.Writer) error
 	// Exec runs a command in a container that runs, and returns its exit code. When the

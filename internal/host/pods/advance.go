@@ -46,6 +46,9 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 		}
 		switch d.Do {
 		case actNone:
+			if m.draining.Load() {
+				m.options.Ready()
+			}
 			return d.Again, false, nil
 		case actMount:
 			err = m.mount(ctx, r, pod)

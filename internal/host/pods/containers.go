@@ -85,13 +85,7 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 	}
 	r.mu.Lock()
 	c := r.containers[spec.Name]
-	pause := time.Duration(0)
-	switch {
-	case c.state.Phase == workload.Exited && c.state.Ended != nil:
-		pause = pauseAfter(pauseBefore(*c.state.Ended, c.state.Pause))
-	case c.state.Phase == workload.Starting:
-		pause = c.state.Pause
-	}
+	pause := nextPause(c.state, m.options.BootID)
 	r.mu.Unlock()
 	state, process, err := c.shim.Start(spec, pause)
 	if errors.Is(err, workload.ErrBusy) {
@@ -117,6 +111,20 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 	}
 	m.watch(r, spec.Name, process)
 	return nil
+}
+
+// nextPause is the back-off of the end of the attempt that begins now. A boot ends the
+// back-off, as it ends that of a kubelet: the attempts before it failed with the machine.
+func nextPause(last workload.State, boot string) time.Duration {
+	switch {
+	case last.BootID != boot:
+		return 0
+	case last.Phase == workload.Exited && last.Ended != nil:
+		return pauseAfter(pauseBefore(*last.Ended, last.Pause))
+	case last.Phase == workload.Starting:
+		return last.Pause
+	}
+	return 0
 }
 
 // inspectAfterFailure: a failed start may have left a shim running.

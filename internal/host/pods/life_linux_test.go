@@ -56,6 +56,33 @@ func TestPod_startsAgainAfterAReboot(t *testing.T) {
 	}
 }
 
+// TestDrain_endsPodsThatTheNextBootStarts: nothing runs or is mounted after a drain,
+// no object is gone, and the host of the next boot starts the pod again.
+func TestDrain_endsPodsThatTheNextBootStarts(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "echo main >> /holdfast-test/started; exec sleep 5030"))
+	f.apply(pod)
+	f.until("a", hasPhase(corev1.PodRunning))
+	if f.manager.Drained(pod.UID) {
+		t.Fatal("a pod that runs is drained")
+	}
+	f.manager.Drain()
+	f.set.Queue(ControllerName).Add(store.KeyOf(pod))
+	eventually(t, func() bool { return f.manager.Drained(pod.UID) })
+	if f.volumes.tookAway(pod.UID) == 0 {
+		t.Error("the volumes of a drained pod are mounted")
+	}
+	if got := f.pod("a"); got == nil || got.DeletionTimestamp != nil {
+		t.Errorf("the object of a drained pod is %v", got)
+	}
+	f.halt()
+	f.boot = "boot-2"
+	f.run()
+	started := filepath.Join(f.root, "volume-data", "started")
+	eventually(t, func() bool { return contentOf(started) == "main\nmain\n" })
+}
+
 // TestPod_deletedInEachState: a pod deleted in any state leaves nothing.
 func TestPod_deletedInEachState(t *testing.T) {
 	loop := shell("main", nap(5031))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +60,8 @@ type Options struct {
 	// If nil, they are processes of this machine (package workload).
 	Containers func(pod types.UID, name string) Container
 	// Ready, if given, is called when the volumes of a pod are mounted and Mounted
-	// has returned, before its status says so. It must not block.
+	// has returned, before its status says so, and when a pod is drained. It must
+	// not block.
 	Ready func()
 	// LogLimit is how large a container's log file grows, workload.DefaultLogLimit if 0.
 	LogLimit int64
@@ -77,6 +79,8 @@ type Manager struct {
 	waiting map[journal.Ref]map[string]bool // what pods wait for, and their keys
 	orphans map[string][]*corev1.Pod        // that an earlier host ran and the store lacks, by key
 	closed  chan struct{}
+	// draining is set once, when the machine shuts down.
+	draining atomic.Bool
 	// starts bounds how many containers are started at one time.
 	starts   chan struct{}
 	watchers sync.WaitGroup
@@ -120,6 +124,30 @@ func (m *Manager) Close() error {
 	m.mu.Unlock()
 	m.watchers.Wait()
 	return errors.Join(failed...)
+}
+
+// Drain makes each following call of the controller end the pod's processes and
+// unmount its volumes, and keep the object: a later host starts it again. Nothing
+// undoes it but the end of this process.
+func (m *Manager) Drain() { m.draining.Store(true) }
+
+// Drained reports whether nothing of a pod runs or is mounted, as far as this
+// process knows: it is false before the first call of the controller for the pod.
+func (m *Manager) Drained(uid types.UID) bool {
+	m.mu.Lock()
+	r := m.runs[uid]
+	m.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		if c.alive() {
+			return false
+		}
+	}
+	return r.unmounted
 }
 
 // Mounted returns the paths of a pod's volumes by their names in the pod, and

@@ -145,7 +145,7 @@ func (r *run) view(pod *corev1.Pod, m *Manager) view {
 	v := view{
 		Deleting: pod == nil || pod.UID != r.uid || pod.DeletionTimestamp != nil, Policy: r.spec.Spec.RestartPolicy,
 		Holder: r.spec.Annotations[HolderAnnotation] != "", Mounted: r.mounted != nil, Unmounted: r.unmounted,
-		Now: m.options.Now(),
+		Draining: m.draining.Load(), Now: m.options.Now(),
 	}
 	if v.Policy == "" {
 		v.Policy = corev1.RestartPolicyAlways

@@ -44,6 +44,8 @@ type containerView struct {
 type view struct {
 	// Deleting: the object is being deleted, does not exist, or has another pod's UID.
 	Deleting bool
+	// Draining: the machine is shutting down. The object stays.
+	Draining bool
 	// Finished: the pod's phase is Succeeded or Failed, for ever.
 	Finished bool
 	// Holder: another program runs the pod; this host only mounts its volumes.
@@ -67,12 +69,14 @@ type decision struct {
 // of the package executes them.
 func next(v view) decision {
 	switch {
-	case v.Deleting && v.alive():
+	case (v.Deleting || v.Draining) && v.alive():
 		return decision{Do: actStop}
-	case v.Deleting && !v.Unmounted:
+	case (v.Deleting || v.Draining) && !v.Unmounted:
 		return decision{Do: actUnmount}
 	case v.Deleting:
 		return decision{Do: actRemove}
+	case v.Draining:
+		return decision{Do: actNone}
 	case v.endPhase() != "" && v.alive():
 		return decision{Do: actStop}
 	case v.endPhase() != "" && !v.Unmounted:
@@ -160,7 +164,7 @@ func (v view) consider(d *decision, c containerView, atOnce bool) {
 	if c.Alive {
 		return
 	}
-	if c.Phase == workload.Exited && c.Ended != nil && !atOnce {
+	if c.Phase == workload.Exited && c.Ended != nil && !atOnce && !c.OtherBoot {
 		pause := pauseBefore(*c.Ended, c.Pause)
 		// A clock that was set back must not make it longer.
 		if wait := min(c.Ended.Finished.Add(pause).Sub(v.Now), pause); wait > 0 {

@@ -36,6 +36,12 @@ func TestNext(t *testing.T) {
 		view view
 		want decision
 	}{
+		{"a drained pod is stopped", view{Draining: true, Policy: always, Mounted: true, Main: list(running("m"))}, decision{Do: actStop}},
+		{"then it is unmounted", view{Draining: true, Policy: always, Mounted: true, Main: list(exited("m", 143, 0, 0))}, decision{Do: actUnmount}},
+		{"and its object stays", view{Draining: true, Policy: always, Unmounted: true, Main: list(exited("m", 143, 0, 0))}, decision{Do: actNone}},
+		{"a drained hold is unmounted", view{Draining: true, Holder: true, Mounted: true}, decision{Do: actUnmount}},
+		{"and not mounted again", view{Draining: true, Holder: true, Unmounted: true}, decision{Do: actNone}},
+		{"a deleted pod is removed during a drain", view{Draining: true, Deleting: true, Unmounted: true}, decision{Do: actRemove}},
 		{"a new pod is mounted", view{Policy: always, Main: list(never("m"))}, decision{Do: actMount, Start: []string{"m"}}},
 		{"with its volumes, it starts", view{Policy: always, Mounted: true, Main: list(never("m"), never("n"))}, decision{Do: actStart, Start: []string{"m", "n"}}},
 		{"init containers come first, one by one", view{Policy: always, Mounted: true, Init: list(never("i"), never("j")), Main: list(never("m"))}, decision{Do: actStart, Start: []string{"i"}}},
@@ -50,6 +56,7 @@ func TestNext(t *testing.T) {
 		{"the second waits", view{Policy: always, Mounted: true, Main: list(exited("m", 1, 4*time.Second, 10*time.Second))},
 			decision{Do: actNone, BackOff: map[string]time.Duration{"m": 10 * time.Second}, Again: 6 * time.Second}},
 		{"and is repeated", view{Policy: always, Mounted: true, Main: list(exited("m", 1, 10*time.Second, 10*time.Second))}, decision{Do: actStart, Start: []string{"m"}}},
+		{"one that ended with an earlier boot does not wait", view{Policy: always, Mounted: true, Main: list(otherBoot(exited("m", 137, 4*time.Second, 10*time.Second)))}, decision{Do: actStart, Start: []string{"m"}}},
 		{"a failure after a long time does not wait", view{Policy: always, Mounted: true, Main: list(long)}, decision{Do: actStart, Start: []string{"m"}}},
 		{"a clock that was set back prolongs no back-off", view{Policy: always, Mounted: true, Main: list(future)},
 			decision{Do: actNone, BackOff: map[string]time.Duration{"m": 10 * time.Second}, Again: 10 * time.Second}},
@@ -225,4 +232,23 @@ func TestNext_convergesAfterRandomEvents(t *testing.T) {
 		}
 		t.Fatalf("it does not go: %+v", m.view)
 	})
+}
+
+func TestNextPause_growsWithinABoot(t *testing.T) {
+	ended := &workload.Ended{ExitCode: 1, Started: testNow(), Finished: testNow().Add(time.Second)}
+	for name, c := range map[string]struct {
+		last workload.State
+		want time.Duration
+	}{
+		"the first attempt":             {workload.State{}, 0},
+		"after the first failure":       {workload.State{BootID: "b", Phase: workload.Exited, Ended: ended}, firstPause},
+		"after the second":              {workload.State{BootID: "b", Phase: workload.Exited, Ended: ended, Pause: firstPause}, 2 * firstPause},
+		"an attempt that did not run":   {workload.State{BootID: "b", Phase: workload.Starting, Pause: firstPause}, firstPause},
+		"after a reboot":                {workload.State{BootID: "a", Phase: workload.Exited, Ended: ended, Pause: time.Minute}, 0},
+		"after a reboot while it began": {workload.State{BootID: "a", Phase: workload.Starting, Pause: time.Minute}, 0},
+	} {
+		if got := nextPause(c.last, "b"); got != c.want {
+			t.Errorf("%s: the next attempt waits %s; want %s", name, got, c.want)
+		}
+	}
 }

@@ -81,6 +81,8 @@ func (host) Drivers() []api.Driver {
 
 func (host) State(store.Kind, string) []api.WorkState { return nil }
 
+func (host) Drain(context.Context) error { return nil }
+
 func (host) Mounts(context.Context, string) ([]api.Mount, error) { return nil, nil }
 
 // Put writes objects.
