@@ -163,7 +163,19 @@ func (l *loaded) await(condition func(reports []string) bool) {
 	l.t.Helper()
 	ctx, cancel := l.context()
 	defer cancel()
-	l.must(l.Await(ctx, condition))
+	failed := ""
+	err := l.Await(ctx, func(reports []string) bool {
+		for _, r := range reports {
+			if strings.HasPrefix(r, "failed ") {
+				failed = r
+			}
+		}
+		return failed != "" || condition(reports)
+	})
+	l.must(err)
+	if failed != "" {
+		l.t.Fatalf("a program of the load: %s", failed)
+	}
 }
 
 // mounted are the mount points of volumes, sorted, without UIDs.

@@ -21,7 +21,8 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "machine-guest:", err)
-		os.Exit(1) //nolint:gocritic // the process ends
+		_ = report("failed %v: %v", os.Args[1:], err) // without an agent there is only the journal
+		os.Exit(1)                                    //nolint:gocritic // the process ends
 	}
 }
 
