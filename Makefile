@@ -162,11 +162,12 @@ test-nvme: test-packages
 # A whole Debian under QEMU (docs/guides/machine-laboratory.md): what its disk loses,
 # one reboot and one power cut under load. The nightly target has 200 of each.
 MACHINE_TEST ?= .
-MACHINE_ROUNDS ?= 1
+MACHINE_REBOOTS ?= 1
+MACHINE_CUTS ?= 1
 MACHINE_SEED ?= 0
 MACHINE_TIMEOUT ?= 3h
 machine_test = $(ROOT) $(GO) test -tags $(TAGS),machine -count=1 -v -timeout $(MACHINE_TIMEOUT) ./test/machine \
-	-run '$(MACHINE_TEST)' -machine.rounds=$(MACHINE_ROUNDS) -machine.seed=$(MACHINE_SEED) \
+	-run '$(MACHINE_TEST)' -machine.reboots=$(MACHINE_REBOOTS) -machine.cuts=$(MACHINE_CUTS) -machine.seed=$(MACHINE_SEED) \
 	$(if $(MACHINE_KEEP),-machine.keep=$(abspath $(MACHINE_KEEP)))
 .PHONY: test-machine test-machine-nightly bin/machine-guest
 test-machine test-machine-nightly: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
@@ -174,7 +175,8 @@ test-machine: bin/holdfast bin/machine-guest
 	$(ROOT) test/machine/install-packages
 	$(machine_test)
 
-test-machine-nightly: MACHINE_ROUNDS = 200
+test-machine-nightly: MACHINE_REBOOTS = 200
+test-machine-nightly: MACHINE_CUTS = 200
 test-machine-nightly: MACHINE_TIMEOUT = 48h
 test-machine-nightly: test-machine
 

@@ -131,6 +131,7 @@ func (e *emulator) kill() {
 	_ = e.command.Process.Kill()
 	<-e.ended
 	if e.agent != nil {
+		<-e.agent.gone // its last messages are read
 		e.agent.close()
 	}
 }
@@ -142,6 +143,7 @@ func (e *emulator) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("the machine did not turn itself off: %w", ctx.Err())
 	}
+	<-e.agent.gone
 	e.agent.close()
 	if code := e.command.ProcessState.ExitCode(); code != 0 {
 		return fmt.Errorf("the emulator ended with %s", e.command.ProcessState)

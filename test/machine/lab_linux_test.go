@@ -161,17 +161,20 @@ func (l *lab) shell(format string, values ...any) string {
 	return strings.TrimSpace(text)
 }
 
-func (l *lab) reboot() {
+// shutDown has systemd reboot the machine and returns when it is off. It calls last
+// when the machine can report nothing more, and can still be asked what it reported.
+func (l *lab) shutDown(last func()) {
 	l.t.Helper()
 	ctx, cancel := l.context()
 	defer cancel()
 	began := time.Now()
 	_, err := l.Run(ctx, "systemctl", "reboot", "--no-block")
 	l.must(err)
+	l.must(l.AwaitOff(ctx))
+	last()
 	loss, err := l.Off(ctx)
 	l.must(err)
 	l.t.Logf("shut down in %.1f s; writes after the last flush: %d", time.Since(began).Seconds(), loss.Lost)
-	l.boot()
 }
 
 func (l *lab) cut(keep float64) {

@@ -136,6 +136,14 @@ func (m *Machine) Up(ctx context.Context) error {
 	return nil
 }
 
+// Kill kills the emulator. CutPower must follow; until then the machine can be asked
+// what it reported.
+func (m *Machine) Kill() {
+	if m.power != nil {
+		m.power.kill()
+	}
+}
+
 // CutPower kills the emulator and empties the disk's cache: each write in it is
 // kept with a probability. The machine is off then.
 func (m *Machine) CutPower(random *rand.Rand, keep float64) (disk.Loss, error) {
@@ -161,16 +169,12 @@ func (m *Machine) Off(ctx context.Context) (disk.Loss, error) {
 	return m.data.CutPower(rand.New(rand.NewPCG(0, 0)), 0) //nolint:gosec // no write is kept, so nothing is random
 }
 
-// Reboot has systemd shut down, and starts the machine again. It returns when the
-// agent answers.
-func (m *Machine) Reboot(ctx context.Context) error {
-	if _, err := m.Run(ctx, "systemctl", "reboot", "--no-block"); err != nil {
-		return err
+// AwaitOff returns when the machine has turned itself off. Off must follow.
+func (m *Machine) AwaitOff(ctx context.Context) error {
+	if m.power == nil {
+		return errOff
 	}
-	if _, err := m.Off(ctx); err != nil {
-		return err
-	}
-	return m.Boot(ctx)
+	return m.power.wait(ctx)
 }
 
 // Close turns the machine off and ends its disk.

@@ -9,42 +9,51 @@ import (
 	"time"
 )
 
-var rounds = flag.Int("machine.rounds", 1, "how many reboots and power cuts")
+var (
+	reboots = flag.Int("machine.reboots", 1, "how often TestRounds reboots the machine")
+	cuts    = flag.Int("machine.cuts", 1, "how often TestRounds cuts its power")
+)
 
-// TestReboot_everyUnitComesBackWithItsData reboots under load.
-func TestReboot_everyUnitComesBackWithItsData(t *testing.T) {
+// TestRounds_everyUnitComesBackWithItsData reboots a machine under load and cuts its
+// power, in turns.
+func TestRounds_everyUnitComesBackWithItsData(t *testing.T) {
 	load := newLoaded(newLab(t, "base"))
-	for round := range *rounds {
-		began := time.Now()
-		load.work()
-		load.note()
-		load.reboot()
-		load.check()
-		load.checkShutdown()
-		t.Logf("reboot %d of %d: %.0f s", round+1, *rounds, time.Since(began).Seconds())
+	for round := range max(*reboots, *cuts) {
+		if round < *reboots {
+			began := time.Now()
+			load.rebootRound()
+			t.Logf("reboot %d of %d: %.0f s", round+1, *reboots, time.Since(began).Seconds())
+		}
+		if round < *cuts && !t.Failed() {
+			began := time.Now()
+			load.cutRound()
+			t.Logf("power cut %d of %d: %.0f s", round+1, *cuts, time.Since(began).Seconds())
+		}
 		if t.Failed() {
 			return
 		}
 	}
 }
 
-// TestPowerCut_losesNothingAcknowledged cuts the power under load.
-func TestPowerCut_losesNothingAcknowledged(t *testing.T) {
-	load := newLoaded(newLab(t, "base"))
-	for round := range *rounds {
-		began := time.Now()
-		load.work()
-		// Nothing of the cache, all, or any part of it.
-		kept := []float64{0, 1, 0.5, load.random.Float64()}[load.random.IntN(4)]
-		load.note()
-		load.cut(kept)
-		load.boot()
-		load.check()
-		t.Logf("power cut %d of %d: %.0f s", round+1, *rounds, time.Since(began).Seconds())
-		if t.Failed() {
-			return
-		}
-	}
+func (l *loaded) rebootRound() {
+	l.t.Helper()
+	l.work()
+	// What the load does until the shutdown ends it is acknowledged as well.
+	l.shutDown(l.note)
+	l.boot()
+	l.check()
+	l.checkShutdown()
+}
+
+func (l *loaded) cutRound() {
+	l.t.Helper()
+	l.work()
+	l.Kill()
+	l.note()
+	// Nothing of the disk's cache, all, or any part of it.
+	l.cut([]float64{0, 1, 0.5, l.random.Float64()}[l.random.IntN(4)])
+	l.boot()
+	l.check()
 }
 
 // work lets the load run until it has acknowledged a random number of steps.
