@@ -71,7 +71,7 @@ func rules() []rule {
 			why: "the AWS SDK belongs to the ebs backend"},
 		{from: "", not: []string{"k8s.io/kubernetes", "k8s.io/apiserver"},
 			why: "Kubernetes itself is a dependency of the nested test module only"},
-		{from: "", except: []string{"simulation/apiserver", contentSuite}, not: []string{
+		{from: "", except: []string{"simulation/apiserver", "simulation/lab/kube", contentSuite}, not: []string{
 			"k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery", "k8s.io/client-go/informers", "k8s.io/client-go/applyconfigurations",
 			"k8s.io/client-go/tools/leaderelection", "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset",
 		}, why: "client-go's clientsets register every API group of Kubernetes, 11 MB of the binary; internal/kube/api has those that are used, also for tests' own clients: simulation/apiserver"},
