@@ -81,7 +81,7 @@ fuzz:
 	$(ROOT) env GO="$(GO)" test/isolated test/fuzz -t $(TIME) -j $(JOBS) $(if $(NAME),-n '$(NAME)') ./internal/... ./proto/... ./simulation/...
 
 # A power cut after each flush of the writes below the pool of `local` and the host's
-# store, with up to SUBSETS subsets of the unflushed writes each. `make test` tries 2.
+# store, with up to SUBSETS subsets of the unflushed writes each. `make test` tries 1 to 3.
 SUBSETS ?= 20
 POWERCUT_PACKAGES := ./internal/backend/local ./internal/host/store
 .PHONY: test-powercut powercut-state

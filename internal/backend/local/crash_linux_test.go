@@ -42,6 +42,8 @@ type scenario struct {
 	opening bool
 	// corrupt changes the closed pool by hand, as a crash would leave it.
 	corrupt func(*world)
+	// adopter is the node that opens the pool of another one, once it is prepared.
+	adopter string
 	// partial is a volume that is only begun.
 	partial string
 	// check verifies the result of the repeated act.
@@ -109,7 +111,8 @@ func TestCrashChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := Options{Pool: dir, Failpoints: points}
+	options := scenarios()[name].options(dir)
+	options.Failpoints = points
 	if name == imageScenario {
 		options.PoolImage = &ImageOptions{Path: dir + ".image", Size: imageSize}
 	}
@@ -121,6 +124,11 @@ func TestCrashChild(t *testing.T) {
 	if err := scenarios()[name].act(t.Context(), pool, guard.New(pool)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// options are those of the start.
+func (s scenario) options(dir string) Options {
+	return Options{Pool: dir, NodeID: s.adopter, Adopt: s.adopter != ""}
 }
 
 const imageScenario = "open on an image"
@@ -178,7 +186,7 @@ func newWorld(t *testing.T, base, name string) *world {
 	}
 	w := &world{TB: t, dir: dir, name: name, scenario: scenarios()[name]}
 	t.Cleanup(w.end)
-	w.open(nil)
+	w.openWith(Options{Pool: w.dir})
 	w.scenario.prepare(w)
 	w.before = w.listing()
 	w.shut()
@@ -190,7 +198,14 @@ func newWorld(t *testing.T, base, name string) *world {
 
 func (w *world) open(points *failpoint.Set) {
 	w.Helper()
-	pool, err := tryOpen(w.TB, Options{Pool: w.dir, Failpoints: points})
+	options := w.scenario.options(w.dir)
+	options.Failpoints = points
+	w.openWith(options)
+}
+
+func (w *world) openWith(options Options) {
+	w.Helper()
+	pool, err := tryOpen(w.TB, options)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -278,7 +293,9 @@ func (w *world) fail(point string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	pool, err := tryOpen(w.TB, Options{Pool: w.dir, Failpoints: points})
+	options := w.scenario.options(w.dir)
+	options.Failpoints = points
+	pool, err := tryOpen(w.TB, options)
 	if errors.Is(err, failpoint.ErrInjected) {
 		return
 	}

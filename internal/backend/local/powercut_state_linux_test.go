@@ -83,6 +83,9 @@ func factsOf(w *world) map[string]string {
 	}
 	for _, dir := range []string{volumesDir, snapshotsDir, groupsDir} {
 		entries, err := os.ReadDir(filepath.Join(w.dir, dir))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the pool is not made yet
+		}
 		must(w.TB, err)
 		for _, entry := range entries {
 			path := filepath.Join(dir, entry.Name())

@@ -22,6 +22,7 @@ func scenarios() map[string]scenario {
 	return map[string]scenario{
 		"open a new pool":     {prepare: func(*world) {}, corrupt: removePool, act: onlyOpen},
 		"recover":             {prepare: prepared, corrupt: leaveHalves, act: onlyOpen, opening: true},
+		"adopt":               {prepare: prepared, corrupt: leaveHalves, act: onlyOpen, opening: true, adopter: "node-2"},
 		"create thin":         creation(thin, backend.Source{}),
 		"create thick":        creation(thick, backend.Source{}),
 		"restore thin":        creation(thin, backend.Source{SnapshotID: idOf(snapshotPrefix, "snap")}),
@@ -72,7 +73,7 @@ func removePool(w *world) {
 
 // leaveHalves leaves one of everything that start-up finishes or removes.
 func leaveHalves(w *world) {
-	w.open(nil)
+	w.openWith(Options{Pool: w.dir})
 	p := w.pool
 	volume := volumeRecord{Name: "half", Size: filledSize, Provisioning: thin, SectorSize: 512}
 	named := func(prefix string) volumeRecord { volume.header = newHeader(idOf(prefix, "half")); return volume }
