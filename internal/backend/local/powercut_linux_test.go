@@ -143,7 +143,7 @@ func TestPowerCut_findsPlantedDefects(t *testing.T) {
 			if c.lies {
 				recording = recording.WithoutFlushes(func(int) bool { return true })
 			}
-			found, tried := l.FirstUnsafe(t, recording, powercut.Choice{PerFlush: 20, Seed: 1}, l.check)
+			found, tried := l.FirstUnsafe(t, recording, powercut.Choice{PerFlush: 4, Seed: 1}, l.check)
 			if found == "" {
 				t.Fatalf("%d states do not show the defect", tried)
 			}

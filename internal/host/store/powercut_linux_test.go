@@ -286,7 +286,7 @@ func TestPowerCut_findsPlantedDefects(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			found, tried := l.FirstUnsafe(t, recording, powercut.Choice{PerFlush: 20, Seed: 1}, l.check)
+			found, tried := l.FirstUnsafe(t, recording, powercut.Choice{PerFlush: 8, Seed: 1}, l.check)
 			if found == "" || skipped == 0 {
 				t.Fatalf("%d states do not show the defect; %d syncs were left out", tried, skipped)
 			}
