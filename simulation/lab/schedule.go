@@ -39,8 +39,8 @@ const (
 	// idleAfter is the time without a step after which nothing more is expected by itself.
 	idleAfter = 20 * time.Minute
 	// longest and mostSteps limit Converge.
-	longest   = 3 * time.Hour
-	mostSteps = 20_000
+	longest   = time.Hour
+	mostSteps = 6_000
 )
 
 // delays are the periods for which steps wait.

@@ -40,7 +40,7 @@ func (w *World) besiege() error {
 // explained asks `why` about everything that is stuck.
 func (w *World) explained() error {
 	for _, pvc := range all[*corev1.PersistentVolumeClaim](w.mirror, claims) {
-		if pvc.Spec.VolumeName == "" && pvc.DeletionTimestamp == nil && (w.shape.immediate || w.hasPod(pvc)) {
+		if pvc.Spec.VolumeName == "" && pvc.DeletionTimestamp == nil && !w.volumeGoes(pvc) && (w.shape.immediate || w.hasPod(pvc)) {
 			if err := w.ask(why.Subject{Kind: "pvc", Namespace: pvc.Namespace, Name: pvc.Name}); err != nil {
 				return err
 			}

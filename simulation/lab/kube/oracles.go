@@ -72,7 +72,7 @@ func (w *World) claimsServed() error {
 		if !w.shape.immediate && pvc.Spec.VolumeName == "" && !w.hasPod(pvc) {
 			continue // it waits for its first consumer
 		}
-		if pvc.Status.Phase == corev1.ClaimLost {
+		if pvc.Status.Phase == corev1.ClaimLost || w.volumeGoes(pvc) {
 			continue
 		}
 		if pvc.Status.Phase != corev1.ClaimBound {
@@ -97,6 +97,14 @@ func (w *World) claimsServed() error {
 		}
 	}
 	return nil
+}
+
+// volumeGoes reports whether an administrator deleted the PersistentVolume of a claim before
+// the claim was bound to it: Kubernetes binds no claim to it then, and makes no other.
+func (w *World) volumeGoes(pvc *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(all[*corev1.PersistentVolume](w.mirror, volumes), func(pv *corev1.PersistentVolume) bool {
+		return pv.DeletionTimestamp != nil && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == pvc.UID
+	})
 }
 
 func (w *World) hasPod(pvc *corev1.PersistentVolumeClaim) bool {
