@@ -61,6 +61,17 @@ func TestAsk_aVolumeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// What a host says of the volumes is reported if nothing else explains why the pod waits.
+func TestAsk_aPodThatWaitsForAnotherPodsUseOfItsVolume(t *testing.T) {
+	waiting := strings.Replace(statusWith("Pending", "ready: false, state: {waiting: {reason: ContainerCreating}}"), "status: {", "status: {"+
+		"conditions: [{type: PodReadyToStartContainers, status: 'False', reason: WaitingForVolumes, message: pod web uses the volume in another volumeMode}], ", 1)
+	report, err := Ask(t.Context(), memoryHost{memoryReader: read(t, waiting, bound, pv), registered: []string{"d.example"}},
+		Subject{Kind: "pod", Namespace: "default", Name: "app"})
+	if err != nil || len(report.Findings) != 1 || report.State != Waits || !strings.Contains(report.Findings[0].Error, "another volumeMode") {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
 // Only a user can know that a driver will never return.
 func TestAsk_namesAbandonForAStuckObjectOfAHost(t *testing.T) {
 	gone := func(object string) string {

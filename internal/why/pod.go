@@ -48,6 +48,21 @@ func (w *walk) podNamed(namespace, name string) {
 	w.scheduling(pod)
 	w.mounting(pod)
 	w.calls("Pod", namespace, name)
+	w.waitingForVolumes(pod)
+}
+
+// waitingForVolumes reports what a host says of the volumes that a pod waits for, such as
+// another pod that uses one in another way, unless something else explains it.
+func (w *walk) waitingForVolumes(pod *corev1.Pod) {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReadyToStartContainers && condition.Reason == "WaitingForVolumes" && len(w.report.Findings) == 0 {
+			w.add(following, Finding{
+				What: "the pod waits for its volumes", Error: condition.Message, Since: condition.LastTransitionTime.Time,
+				Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "status.conditions[PodReadyToStartContainers]")},
+				Do:       "Wait for the object that the message names, or delete it or this pod.",
+			})
+		}
+	}
 }
 
 func ended(pod *corev1.Pod) bool {

@@ -8,8 +8,8 @@ import (
 )
 
 // A defect that no longer fits the source would be found by no seed.
-func TestKube_fitsTheSource(t *testing.T) {
-	list, names := defects.Kube(), map[string]bool{}
+func TestDefects_fitTheSource(t *testing.T) {
+	list, names := append(defects.Kube(), defects.Host()...), map[string]bool{}
 	if _, err := overlay.Write(t.TempDir(), "../../..", defects.Changes(list)); err != nil {
 		t.Error(err)
 	}
