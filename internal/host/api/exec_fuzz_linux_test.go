@@ -44,11 +44,13 @@ func FuzzExec(f *testing.F) {
 				}
 			}
 		}}
-		server := NewServer(Options{Host: host, Logger: discard()})
+		command := session{stdin: true, window: execWindow, run: func(ctx context.Context, streams ExecStreams) (int, error) {
+			return host.Exec(ctx, ExecRequest{Stdin: true}, streams)
+		}}
 		ours, theirs := net.Pipe()
 		fuzztest.Cost{}.Within(t, len(sent), func() {
 			go func() { _, _ = io.Copy(io.Discard, theirs) }()
-			server.serveExec(t.Context(), ExecRequest{Stdin: true}, bufio.NewReader(bytes.NewReader(sent)), &frameWriter{conn: ours})
+			command.serve(t.Context(), bufio.NewReader(bytes.NewReader(sent)), &frameWriter{conn: ours})
 			_, _ = ours.Close(), theirs.Close()
 		})
 	})
