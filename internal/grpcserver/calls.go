@@ -36,10 +36,14 @@ func newCalls(limits Limits) *calls { return &calls{limits: limits, byPeer: map[
 
 // admit is called for the headers of each call, before anything else of it is read. The
 // context that it returns ends with the call.
+//
+// A refused call gets UNAVAILABLE, which a CO repeats. RESOURCE_EXHAUSTED would mean that the
+// storage or the node is full (CSI spec 1.13, CreateVolume, ControllerPublishVolume): a CO
+// would select another node.
 func (c *calls) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	peer, _ := ctx.Value(peerKey{}).(string)
 	if !c.enter(peer) {
-		return ctx, status.Error(codes.ResourceExhausted, "too many calls run or arrive here at once; repeat this one later")
+		return ctx, status.Error(codes.Unavailable, "too many calls run or arrive here at once; repeat this one later")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	one := &call{arrival: time.AfterFunc(c.limits.Arrival, func() { cancel(errLate) })}

@@ -73,8 +73,9 @@ func ask(t *testing.T, connection *grpc.ClientConn, size int) codes.Code {
 	return status.Code(connection.Invoke(t.Context(), method, wrapperspb.Bytes(make([]byte, size)), &wrapperspb.BytesValue{}))
 }
 
-// Calls above a peer's share, and above all, are refused; those of another peer run, and
-// the first peer's again when its others have ended.
+// Calls above a peer's share, and above all, are refused with a code that no CO takes for a
+// full storage; those of another peer run, and the first peer's again when its others have
+// ended.
 func TestServer_refusesCallsAboveTheShareOfAPeer(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s, address := serve(t, Limits{Calls: 3, CallsOfPeer: 2}, func(context.Context) {
@@ -89,11 +90,11 @@ func TestServer_refusesCallsAboveTheShareOfAPeer(t *testing.T) {
 	}
 	hold(one)
 	hold(one)
-	if code := ask(t, one, 0); code != codes.ResourceExhausted {
+	if code := ask(t, one, 0); code != codes.Unavailable {
 		t.Errorf("above the share of a peer: %v", code)
 	}
 	hold(other)
-	if code := ask(t, other, 0); code != codes.ResourceExhausted {
+	if code := ask(t, other, 0); code != codes.Unavailable {
 		t.Errorf("above all: %v", code)
 	}
 	for range 3 {
