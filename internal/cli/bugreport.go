@@ -108,7 +108,7 @@ func (c *bugreportConfig) sources(cobraCommand *cobra.Command) (sources []bugrep
 
 // confirmed asks on a terminal; elsewhere the answer is no.
 func confirmed(command *cobra.Command) bool {
-	return isTerminal(command.InOrStdin()) && says(command, "Write the archive? [y/N] ")
+	return isTerminal(command.InOrStdin()) && confirms(command, "Write the archive? [y/N] ")
 }
 
 // writeArchive writes a file that is new, and that its owner alone may read.

@@ -16,8 +16,8 @@ func isTerminal(input io.Reader) bool {
 	return isFile && term.IsTerminal(int(file.Fd()))
 }
 
-// says asks a question whose answer is no, unless the line begins with y.
-func says(command *cobra.Command, question string) bool {
+// confirms asks a question whose answer is no, unless the line begins with y.
+func confirms(command *cobra.Command, question string) bool {
 	command.PrintErr(question)
 	answer, err := bufio.NewReader(command.InOrStdin()).ReadString('\n')
 	return err == nil && strings.HasPrefix(strings.ToLower(answer), "y")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,6 +46,8 @@ type verification struct {
 	list, yes, clean bool
 	ledger           verify.Ledger
 	facts            map[string]string
+	// findLost adds to the ledger what was made without an answer; may be nil.
+	findLost func(context.Context) error
 }
 
 func (v *verification) bind(flags *pflag.FlagSet) {
@@ -106,24 +109,44 @@ func (v *verification) run(command *cobra.Command, checks []verify.Check) error 
 func (v *verification) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
+	err := v.ledger.CleanUp(ctx)
+	if v.findLost == nil {
+		return err
+	}
+	if lost := v.findLost(ctx); lost != nil {
+		return errors.Join(err, fmt.Errorf("it is not known whether something else was made; 'holdfast verify %s --clean-up' finds it: %w", v.subject, lost))
+	}
 	return v.ledger.CleanUp(ctx)
 }
 
-// agreed asks on a terminal whether something may be made; elsewhere --yes says so.
-func (v *verification) agreed(command *cobra.Command, what string) error {
-	if v.yes {
+// agreed asks on a terminal whether an effect is meant; elsewhere --yes confirms it.
+func (v *verification) agreed(command *cobra.Command, effect string) error {
+	switch {
+	case v.yes:
 		return nil
-	}
-	if !isTerminal(command.InOrStdin()) {
-		return usageErrorf("this makes %s; --yes agrees to it", what)
-	}
-	if !says(command, "This makes "+what+", and removes it at the end. Continue? [y/N] ") {
-		return errors.New("nothing was made")
+	case !isTerminal(command.InOrStdin()):
+		return usageErrorf("this %s; --yes confirms that", effect)
+	case !confirms(command, "This "+effect+". Continue? [y/N] "):
+		return errors.New("nothing was changed")
 	}
 	return nil
 }
 
-// runName names a run by its time and process, as tags and directories show it.
+// runPrefix and runTime are the form of a run's name.
+const (
+	runPrefix = "holdfast-verify-"
+	runTime   = "20060102t150405z"
+	runLasts  = time.Hour // far longer than any run
+)
+
+// runName names a run by its time and process, as tags show it.
 func runName() string {
-	return fmt.Sprintf("holdfast-verify-%s-%d", time.Now().UTC().Format("20060102t150405z"), os.Getpid())
+	return fmt.Sprintf("%s%s-%d", runPrefix, time.Now().UTC().Format(runTime), os.Getpid())
+}
+
+// isOld reports whether a run has ended, by the time in its name.
+func isOld(run string, now time.Time) bool {
+	text, _, _ := strings.Cut(strings.TrimPrefix(run, runPrefix), "-")
+	began, err := time.Parse(runTime, text)
+	return err == nil && now.Sub(began) > runLasts
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodeside"
 	ebsverify "github.com/holdfast-csi/holdfast/internal/backend/ebs/verify"
+	"github.com/holdfast-csi/holdfast/internal/verify"
 )
 
 const verifyEBSHelp = `Test what the ebs backend relies on, on EC2 itself. Credentials and region are those of
@@ -20,8 +21,9 @@ AWS's tools.
 Without --zone it only describes, and tries to delete a volume and a snapshot whose IDs
 EC2 has not assigned. With --zone it makes up to six gp3 volumes of 1 to 3 GiB and two snapshots for
 some minutes, which costs less than 0.01 USD; all have the tag holdfast.dev/verify. With
---instance-id it also attaches one volume to that instance. It removes all of them at the end, also after
-Ctrl-C; after a kill, 'holdfast verify ebs --clean-up' does.
+--instance-id it also attaches one volume to that instance. It removes all of them at the
+end, also after Ctrl-C. After a kill, 'holdfast verify ebs --clean-up' removes those of all
+runs that are older than an hour, and with --run those of one run.
 
 The caller needs the rights of the policy in docs/guides/verify-on-aws.md.`
 
@@ -32,6 +34,7 @@ type verifyEBSConfig struct {
 	verification
 	endpoint, region, zone string
 	instanceID, sysRoot    string
+	only                   string // the run to clean up, "" for all old ones
 }
 
 func newVerifyEBSCommand(version string) *cobra.Command {
@@ -51,6 +54,7 @@ func newVerifyEBSCommand(version string) *cobra.Command {
 	flags.StringVar(&c.region, "aws-region", "", "`REGION` (default $AWS_REGION, or the instance's)")
 	flags.StringVar(&c.zone, "zone", "", "availability `ZONE` where volumes may be made (default: none, or that of --instance-id=self)")
 	flags.StringVar(&c.instanceID, "instance-id", "", "`ID` of a running instance of the zone to attach a volume to; self is the one that this machine is")
+	flags.StringVar(&c.only, "run", "", "with --clean-up: only the `RUN` of this name, also if it is younger than an hour")
 	flags.StringVar(&c.sysRoot, "sys-root", "/sys", "`DIRECTORY` of sysfs, where the disks of --instance-id=self are found")
 	return command
 }
@@ -77,10 +81,12 @@ func (c *verifyEBSConfig) verify(command *cobra.Command) error {
 		return c.removeEarlier(command, session)
 	}
 	if options.Zone != "" {
-		if err := c.agreed(command, "up to six small EBS volumes and two snapshots in "+options.Zone); err != nil {
+		effect := "makes up to six small EBS volumes and two snapshots in " + options.Zone + ", and removes them at the end"
+		if err := c.agreed(command, effect); err != nil {
 			return err
 		}
 	}
+	c.findLost = session.FindLost
 	c.facts["region"], c.facts["zone"], c.facts["run"] = client.Region(), options.Zone, options.Run
 	return c.run(command, session.Checks())
 }
@@ -110,19 +116,36 @@ func (c *verifyEBSConfig) locate(ctx context.Context, options *ebsverify.Options
 	return nil
 }
 
-// removeEarlier removes what the tags show.
+// removeEarlier removes what the tags show of earlier runs, once the caller agrees.
 func (c *verifyEBSConfig) removeEarlier(command *cobra.Command, session *ebsverify.Session) error {
-	if err := session.Find(command.Context()); err != nil {
+	out := command.OutOrStdout()
+	c.ledger.Announce = func(r verify.Resource) { _, _ = fmt.Fprintf(out, "found   %s %s\n", r.Kind, r.ID) }
+	left := map[string]bool{}
+	err := session.Find(command.Context(), c.only, func(run string) bool {
+		if isOld(run, time.Now()) {
+			return true
+		}
+		if !left[run] {
+			_, _ = fmt.Fprintf(out, "left    what the run %s made, since it may be running; --run %s includes it\n", run, run)
+		}
+		left[run] = true
+		return false
+	})
+	if err != nil {
 		return err
 	}
-	err := c.cleanUp(command.Context())
+	if len(c.ledger.Resources()) == 0 {
+		_, err := fmt.Fprintln(out, "nothing of earlier runs is to be removed")
+		return err
+	}
+	if err := c.agreed(command, "detaches and deletes what was found"); err != nil {
+		return err
+	}
+	err = c.cleanUp(command.Context())
 	for _, r := range c.ledger.Resources() {
 		if r.Removed {
-			_, _ = fmt.Fprintf(command.OutOrStdout(), "removed %s %s\n", r.Kind, r.ID)
+			_, _ = fmt.Fprintf(out, "removed %s %s\n", r.Kind, r.ID)
 		}
-	}
-	if err == nil && len(c.ledger.Resources()) == 0 {
-		_, err = fmt.Fprintln(command.OutOrStdout(), "nothing of earlier runs is there")
 	}
 	return err
 }

@@ -58,9 +58,13 @@ func (c *verifyWindowsConfig) verify(command *cobra.Command) error {
 	}
 	defer done()
 	if c.serial != "" {
-		if err := c.agreed(command, "a partition with NTFS on disk "+command.Flag("disk").Value.String()); err != nil {
+		if err := c.agreed(command, "makes a partition with NTFS on disk "+command.Flag("disk").Value.String()+", which stays"); err != nil {
 			return err
 		}
 	}
-	return c.run(command, winverify.New(options).Checks())
+	session := winverify.New(options)
+	if err := session.CheckDir(); err != nil {
+		return usageErrorf("--dir: %w", err)
+	}
+	return c.run(command, session.Checks())
 }

@@ -12,7 +12,7 @@ import (
 // devices are the checks of disks that only read.
 func (s *Session) devices() []verify.Check {
 	return []verify.Check{
-		check("win-disks-are-listed", "CM_Get_Device_Interface_ListW lists at least one disk, and each of them tells its number without any access right",
+		check("win-disks-are-listed", "CM_Get_Device_Interface_ListW lists at least one disk, and each of them reports its number without any access right",
 			"GUID_DEVINTERFACE_DISK; IOCTL_STORAGE_GET_DEVICE_NUMBER", "disks are not found", s.listed),
 		check("win-disks-two-ways", `each of these numbers is a \\.\PhysicalDriveN`,
 			"QueryDosDeviceW", "a disk is found one way and not the other", s.twoWays),

@@ -7,6 +7,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
@@ -38,6 +39,27 @@ type Session struct {
 
 // New makes a session; Checks has what it runs.
 func New(o Options) *Session { return &Session{Options: o} }
+
+// CheckDir reports whether the directory can be used: it must be empty, so that everything in
+// it is of the checks.
+func (s *Session) CheckDir() error {
+	if s.Dir == "" {
+		return nil
+	}
+	d, err := s.Machine.Files.OpenRoot(s.Dir)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", s.Dir, err)
+	}
+	defer func() { _ = d.Close() }()
+	entries, err := d.List()
+	if err != nil {
+		return fmt.Errorf("list %s: %w", s.Dir, err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("%s is not empty, it has %s: name an empty directory", s.Dir, entries[0].Name)
+	}
+	return nil
+}
 
 // Checks are all checks in their order. A check that lacks what it needs says so.
 func (s *Session) Checks() []verify.Check {

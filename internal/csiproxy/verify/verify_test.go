@@ -124,3 +124,20 @@ func TestChecks_findAnotherWindows(t *testing.T) {
 		})
 	}
 }
+
+func TestCheckDir_refusesADirectoryThatHasEntries(t *testing.T) {
+	m := windows.New(windows.Options{})
+	if err := m.MkdirAll(directory + `\mount`); err != nil {
+		t.Fatal(err)
+	}
+	session := winverify.New(winverify.Options{Machine: m.Calls(), Dir: directory})
+	if err := session.CheckDir(); err == nil {
+		t.Error("a directory with an entry is used")
+	}
+	if err := m.Remove(directory + `\mount`); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.CheckDir(); err != nil {
+		t.Error(err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
 // DescribeByID describes volumes by their IDs in one call of EC2, without the lookups'
@@ -35,21 +36,29 @@ func inOrder(found map[string]Volume, err error) ([]Volume, error) {
 // Names reports whether EC2's message of a failed call names a resource.
 func Names(err error, id string) bool { return named(err)[id] }
 
-// VolumesTagged lists the volumes that have a tag of this key, oldest first.
-func (c *Client) VolumesTagged(ctx context.Context, key string) ([]Volume, error) {
-	in := &ec2.DescribeVolumesInput{Filters: filter("tag-key", key), MaxResults: aws.Int32(pageSize)}
+// VolumesTagged lists the volumes that have a tag of this key, with this value unless that
+// is "", oldest first.
+func (c *Client) VolumesTagged(ctx context.Context, key, value string) ([]Volume, error) {
+	in := &ec2.DescribeVolumesInput{Filters: tagged(key, value), MaxResults: aws.Int32(pageSize)}
 	found := map[string]Volume{}
 	op := operation{action: "DescribeVolumes", class: free}
 	err := pages(ctx, c, op, c.api.DescribeVolumes, in, &in.NextToken, c.eachVolume(func(v Volume) { found[v.ID] = v }))
 	return inOrder(found, err)
 }
 
-// SnapshotsTagged lists the account's snapshots that have a tag of this key, oldest first.
-func (c *Client) SnapshotsTagged(ctx context.Context, key string) ([]Snapshot, error) {
-	in := &ec2.DescribeSnapshotsInput{Filters: filter("tag-key", key), OwnerIds: []string{ownerSelf}, MaxResults: aws.Int32(pageSize)}
+// SnapshotsTagged is VolumesTagged for the account's snapshots.
+func (c *Client) SnapshotsTagged(ctx context.Context, key, value string) ([]Snapshot, error) {
+	in := &ec2.DescribeSnapshotsInput{Filters: tagged(key, value), OwnerIds: []string{ownerSelf}, MaxResults: aws.Int32(pageSize)}
 	var found []Snapshot
 	op := operation{action: "DescribeSnapshots", class: free}
 	err := pages(ctx, c, op, c.api.DescribeSnapshots, in, &in.NextToken, c.eachSnapshot(func(s Snapshot) { found = append(found, s) }))
 	slices.SortFunc(found, olderSnapshot)
 	return found, err
+}
+
+func tagged(key, value string) []types.Filter {
+	if value == "" {
+		return filter("tag-key", key)
+	}
+	return filter("tag:"+key, value)
 }

@@ -48,29 +48,32 @@ func (s *Session) request(step string) cloud.CreateVolumeInput {
 	}
 }
 
-// make creates a volume and records it.
+// make creates a volume and records it, unless the request's client token is that of one
+// that was recorded.
 func (s *Session) make(ctx context.Context, in cloud.CreateVolumeInput) (cloud.Volume, error) {
 	v, err := s.Cloud.CreateVolume(ctx, in)
-	if err == nil {
-		s.record(v.ID)
+	s.noteAsked(ctx, err)
+	if err == nil && v.ID != s.volume.ID {
+		s.record(v.ID, time.Now())
 	}
 	return v, err
 }
 
-func (s *Session) record(id string) {
+// record records a volume and when it was made; zero for long ago.
+func (s *Session) record(id string, made time.Time) {
 	s.Ledger.Add("volume", id, "aws ec2 delete-volume --volume-id "+id, func(ctx context.Context) error {
-		return s.remove(ctx, id)
+		return s.remove(ctx, id, made)
 	})
 }
 
 // remove detaches and deletes a volume; one that is gone is removed.
-func (s *Session) remove(ctx context.Context, id string) error {
+func (s *Session) remove(ctx context.Context, id string, made time.Time) error {
 	_, err := within(ctx, transition, func(ctx context.Context) (bool, error) {
 		err := s.Cloud.DeleteVolume(ctx, id)
 		if errors.Is(err, backend.ErrInUse) || errors.Is(err, backend.ErrBusy) {
 			return false, s.detachFromAll(ctx, id)
 		}
-		return err == nil || errors.Is(err, backend.ErrNotFound), ignoreMissing(err)
+		return err == nil || isGone(err, made), ignoreMissing(err)
 	})
 	return err
 }
@@ -144,12 +147,11 @@ func (s *Session) repeat(ctx context.Context) verify.Result {
 	if skipped, missing := s.needsVolume(); missing {
 		return skipped
 	}
-	v, err := s.Cloud.CreateVolume(ctx, s.request("main"))
+	v, err := s.make(ctx, s.request("main"))
 	switch {
 	case err != nil:
 		return failed(err)
 	case v.ID != s.volume.ID:
-		s.record(v.ID)
 		return verify.Differed("it made another volume, %s", v.ID)
 	}
 	return verify.Held("the same volume")
@@ -161,10 +163,7 @@ func (s *Session) mismatch(ctx context.Context) verify.Result {
 	}
 	in := s.request("main")
 	in.Size = 2
-	v, err := s.Cloud.CreateVolume(ctx, in)
-	if err == nil && v.ID != s.volume.ID {
-		s.record(v.ID)
-	}
+	_, err := s.make(ctx, in)
 	if cloud.TokenSpent(err) {
 		return verify.Differed("the message reads as if the volume were gone: %v", err)
 	}
@@ -195,13 +194,13 @@ func (s *Session) available(ctx context.Context) verify.Result {
 
 // badRequest is a check of a creation that EC2 must refuse, with an error that the driver
 // takes for one of the sentinels.
-func (s *Session) badRequest(step string, spoil func(*cloud.CreateVolumeInput), sentinels ...error) func(context.Context) verify.Result {
+func (s *Session) badRequest(step string, corrupt func(*cloud.CreateVolumeInput), sentinels ...error) func(context.Context) verify.Result {
 	return func(ctx context.Context) verify.Result {
 		if skipped, missing := s.needsZone(); missing {
 			return skipped
 		}
 		in := s.request(step)
-		spoil(&in)
+		corrupt(&in)
 		_, err := s.make(ctx, in)
 		if err == nil {
 			return verify.Differed("EC2 accepted it")

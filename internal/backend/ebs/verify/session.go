@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/verify"
 )
 
-// Tag marks every resource that a run makes; its value is the run. CleanUp finds them by it.
+// Tag marks every resource that a run makes; its value is the run. Find finds them by it.
 const Tag = "holdfast.dev/verify"
 
 // Lag is how long the driver lets EC2's describes lag behind its answers (--ec2-lag).
@@ -60,8 +60,9 @@ type Session struct {
 	Options
 	volume   cloud.Volume // that the checks of attachments and modifications use
 	snapshot cloud.Snapshot
-	device   string // under which volume is attached
-	spent    string // the client token of a volume that was deleted
+	device   string    // under which volume is attached
+	spent    string    // the client token of a volume that was deleted
+	asked    time.Time // when the last creation was requested
 }
 
 // New makes a session; Checks has what it runs.
@@ -71,25 +72,6 @@ func New(o Options) *Session { return &Session{Options: o} }
 // a check that lacks what it needs says so.
 func (s *Session) Checks() []verify.Check {
 	return slices.Concat(s.describes(), s.metadata(), s.creation(), s.modification(), s.snapshots(), s.attachment(), s.deletion())
-}
-
-// Find records what earlier runs made and did not remove, which their tag shows, so that the
-// ledger removes it.
-func (s *Session) Find(ctx context.Context) error {
-	volumes, err := s.Cloud.VolumesTagged(ctx, Tag)
-	if err != nil {
-		return err
-	}
-	for _, v := range volumes {
-		if v.State != cloud.VolumeDeleting && v.State != cloud.VolumeDeleted {
-			s.record(v.ID)
-		}
-	}
-	snapshots, err := s.Cloud.SnapshotsTagged(ctx, Tag)
-	for _, found := range snapshots {
-		s.recordSnapshot(found.ID)
-	}
-	return err
 }
 
 // check is a row of a table of checks.

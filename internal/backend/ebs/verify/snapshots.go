@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/verify"
@@ -28,9 +29,24 @@ func (s *Session) snapshotRequest(step string) cloud.CreateSnapshotInput {
 	}
 }
 
-func (s *Session) recordSnapshot(id string) {
+// snap creates a snapshot and records it.
+func (s *Session) snap(ctx context.Context, step string) (cloud.Snapshot, error) {
+	taken, err := s.Cloud.CreateSnapshot(ctx, s.snapshotRequest(step))
+	s.noteAsked(ctx, err)
+	if err == nil {
+		s.recordSnapshot(taken.ID, time.Now())
+	}
+	return taken, err
+}
+
+// recordSnapshot records a snapshot and when it was made; zero for long ago.
+func (s *Session) recordSnapshot(id string, made time.Time) {
 	s.Ledger.Add("snapshot", id, "aws ec2 delete-snapshot --snapshot-id "+id, func(ctx context.Context) error {
-		return ignoreMissing(s.Cloud.DeleteSnapshot(ctx, id))
+		_, err := within(ctx, transition, func(ctx context.Context) (bool, error) {
+			err := s.Cloud.DeleteSnapshot(ctx, id)
+			return err == nil || isGone(err, made), ignoreMissing(err)
+		})
+		return err
 	})
 }
 
@@ -38,11 +54,10 @@ func (s *Session) takeSnapshot(ctx context.Context) verify.Result {
 	if skipped, missing := s.needsVolume(); missing {
 		return skipped
 	}
-	taken, err := s.Cloud.CreateSnapshot(ctx, s.snapshotRequest("snapshot"))
+	taken, err := s.snap(ctx, "snapshot")
 	if err != nil {
 		return failed(err)
 	}
-	s.recordSnapshot(taken.ID)
 	s.snapshot = taken
 	switch {
 	case taken.State != cloud.SnapshotPending && taken.State != cloud.SnapshotCompleted:
@@ -67,9 +82,8 @@ func (s *Session) snapshotAgain(ctx context.Context) verify.Result {
 	if s.snapshot.ID == "" {
 		return verify.Skipped("its snapshot was not made")
 	}
-	second, err := s.Cloud.CreateSnapshot(ctx, s.snapshotRequest("second-snapshot"))
+	_, err := s.snap(ctx, "second-snapshot")
 	if err == nil {
-		s.recordSnapshot(second.ID)
 		return verify.Held("it was made")
 	}
 	return refused(err, "SnapshotCreationPerVolumeRateExceeded", "ConcurrentSnapshotLimitExceeded")

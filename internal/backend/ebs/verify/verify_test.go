@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -65,6 +66,19 @@ func volumes(w *world.World) []world.Volume {
 	return answer.Volumes
 }
 
+// connect makes a client as the command does.
+func connect(t *testing.T, transport http.RoundTripper) *cloud.Client {
+	t.Helper()
+	client, err := cloud.New(t.Context(), cloud.Options{
+		Endpoint: "http://ec2.test", Region: "us-west-2", Credentials: cloud.StaticCredentials("id", "secret"),
+		HTTPClient: &http.Client{Transport: transport}, Lag: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 // run verifies an emulated EC2 and returns the findings by ID. Nothing may be left.
 func run(
 	t *testing.T, o ec2emu.Options, change func(*ec2emu.Server, *ebsverify.Options), checks func(*ebsverify.Session) []verify.Check,
@@ -81,13 +95,7 @@ func run(
 	if _, err := emulator.World().RunInstance(world.InstanceSpec{ID: instance, Type: "m5.large", Zone: zone}); err != nil {
 		t.Fatal(err)
 	}
-	client, err := cloud.New(t.Context(), cloud.Options{
-		Endpoint: "http://ec2.test", Region: "us-west-2", Credentials: cloud.StaticCredentials("id", "secret"),
-		HTTPClient: &http.Client{Transport: emulator.RoundTripper()}, Lag: 1,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := connect(t, emulator.RoundTripper())
 	defer func() { _ = client.Close() }()
 	ledger := &verify.Ledger{}
 	options := ebsverify.Options{
@@ -97,14 +105,14 @@ func run(
 	if change != nil {
 		change(emulator, &options)
 	}
-	found := map[string]verify.Finding{}
-	verify.Run(t.Context(), checks(ebsverify.New(options)), func(f verify.Finding) {
+	found, session := map[string]verify.Finding{}, ebsverify.New(options)
+	verify.Run(t.Context(), checks(session), func(f verify.Finding) {
 		if _, twice := found[f.ID]; twice {
 			t.Errorf("two checks have the ID %s", f.ID)
 		}
 		found[f.ID] = f
 	})
-	if err := ledger.CleanUp(t.Context()); err != nil {
+	if err := errors.Join(ledger.CleanUp(t.Context()), session.FindLost(t.Context()), ledger.CleanUp(t.Context())); err != nil {
 		t.Error(err)
 	}
 	time.Sleep(time.Hour) // until what is being deleted is gone
@@ -242,6 +250,7 @@ func TestChecks_concludeNothingFromWhatTheyMayNotDo(t *testing.T) {
 // A run that was killed is cleaned up by the next one, by the tags.
 func TestFind_removesWhatAKilledRunLeft(t *testing.T) {
 	t.Parallel()
+	every := func(string) bool { return true }
 	synctest.Test(t, func(t *testing.T) {
 		run(t, ec2emu.Options{}, nil, func(s *ebsverify.Session) []verify.Check {
 			var made []string
@@ -255,7 +264,7 @@ func TestFind_removesWhatAKilledRunLeft(t *testing.T) {
 			killed := made
 			made = nil
 			s.Ledger = &verify.Ledger{Announce: s.Ledger.Announce}
-			if err := ebsverify.New(s.Options).Find(t.Context()); err != nil {
+			if err := ebsverify.New(s.Options).Find(t.Context(), "", every); err != nil {
 				t.Error(err)
 			}
 			if slices.Sort(killed); len(killed) != 2 || !slices.Equal(killed, slices.Sorted(slices.Values(made))) {
@@ -267,4 +276,57 @@ func TestFind_removesWhatAKilledRunLeft(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// EC2 executed a creation whose answer did not arrive, and shows the volume late.
+func TestFindLost_removesWhatNoAnswerNamed(t *testing.T) {
+	t.Parallel()
+	for _, action := range []string{"CreateVolume", "CreateSnapshot"} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				knobs := world.Instant()
+				knobs.Consistency.Visible, knobs.Consistency.Actions = world.Fixed(5*time.Second), true
+				var emulator *ec2emu.Server
+				keep := func(server *ec2emu.Server, _ *ebsverify.Options) { emulator = server }
+				run(t, ec2emu.Options{World: world.Config{Knobs: knobs}}, keep, func(s *ebsverify.Session) []verify.Check {
+					client := s.Cloud
+					for _, check := range s.Checks() {
+						ctx, cancel := context.WithCancel(t.Context())
+						if check.ID == "ec2-create" && action == "CreateVolume" || check.ID == "ec2-snapshot" && action == "CreateSnapshot" {
+							s.Cloud = connect(t, ends{emulator.RoundTripper(), cancel})
+						}
+						switch check.ID {
+						case "ec2-create", "ec2-visible-by-id", "ec2-create-available", "ec2-snapshot":
+							check.Run(ctx)
+						}
+						if s.Cloud != client {
+							_ = s.Cloud.Close()
+							s.Cloud = client
+						}
+						cancel()
+					}
+					if recorded := len(s.Ledger.Resources()); recorded != map[string]int{"CreateVolume": 0, "CreateSnapshot": 1}[action] {
+						t.Errorf("recorded: %+v", s.Ledger.Resources())
+					}
+					return nil
+				})
+			})
+		})
+	}
+}
+
+// ends executes a request and ends the caller before its answer.
+type ends struct {
+	http.RoundTripper
+	end func()
+}
+
+func (e ends) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := e.RoundTripper.RoundTrip(r)
+	if err == nil {
+		_ = answer.Body.Close()
+	}
+	e.end()
+	return nil, errors.New("the connection was closed")
 }
