@@ -53,6 +53,9 @@ func (w *World) calm() {
 func (w *World) deleteAll() {
 	w.deleteNamespace()
 	for _, pv := range all[*corev1.PersistentVolume](w.mirror, volumes) {
+		if pv.DeletionTimestamp != nil {
+			continue // without the provisioner's finalizer, its volume would stay unseen
+		}
 		w.change(pv, func(o object) {
 			asVolume(o).Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 		})

@@ -250,7 +250,7 @@ func (w *World) adminActions() []lab.Action {
 			}
 		}},
 		{Name: "an administrator gives up a volume", Do: func() {
-			if pv, ok := pick[*corev1.PersistentVolume](w, volumes, nil); ok {
+			if pv, ok := pick(w, volumes, func(pv *corev1.PersistentVolume) bool { return pv.DeletionTimestamp == nil }); ok {
 				w.change(pv, func(o object) {
 					asVolume(o).Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 				})
