@@ -16,6 +16,10 @@ import (
 	"testing"
 )
 
+// onMachines are programs that the code spawns on a machine with systemd only: the host's
+// daemon does not run in the image.
+var onMachines = []string{"systemctl"}
+
 // TestPrograms_areThoseThatTheCodeSpawns reads the literals of command.Command
 // in the packages that spawn.
 func TestPrograms_areThoseThatTheCodeSpawns(t *testing.T) {
@@ -40,6 +44,12 @@ func TestPrograms_areThoseThatTheCodeSpawns(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range onMachines {
+		if !spawned[name] {
+			t.Errorf("the code does not spawn %s", name)
+		}
+		delete(spawned, name)
 	}
 	want, got := slices.Sorted(maps.Keys(spawned)), slices.Sorted(slices.Values(programs()))
 	if !slices.Equal(got, want) {
