@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,18 +59,22 @@ func (s *Secrets) addTree(name string, tree any) {
 // as the inside of quoted text, JSON, a shell's word and a URL, in hexadecimal and base64.
 func (s *Secrets) addValue(value string) {
 	trimmed := strings.TrimSpace(value)
-	if len(trimmed) < shortestSecret {
+	if len(trimmed) < shortestSecret || s.tooMany() {
 		return
 	}
-	*s = append(*s, value, trimmed,
+	forms := []string{
+		value, trimmed,
 		inside(strconv.Quote(trimmed)), inside(strconv.QuoteToASCII(trimmed)), inside(quotedJSON(trimmed, true)), inside(quotedJSON(trimmed, false)),
 		strings.ReplaceAll(trimmed, "'", `'\''`),
 		url.QueryEscape(trimmed), url.PathEscape(trimmed), strings.TrimPrefix(url.UserPassword("", trimmed).String(), ":"),
-		hex.EncodeToString([]byte(trimmed)), strings.ToUpper(hex.EncodeToString([]byte(trimmed))))
-	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
-		*s = append(*s, encoding.EncodeToString([]byte(value)), encoding.EncodeToString([]byte(trimmed)))
-		*s = append(*s, withinBase64(encoding.WithPadding(base64.NoPadding), trimmed)...)
+		hex.EncodeToString([]byte(trimmed)), strings.ToUpper(hex.EncodeToString([]byte(trimmed))),
 	}
+	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+		forms = append(forms, encoding.EncodeToString([]byte(value)), encoding.EncodeToString([]byte(trimmed)))
+		forms = append(forms, withinBase64(encoding.WithPadding(base64.NoPadding), trimmed)...)
+	}
+	slices.Sort(forms)
+	*s = append(*s, slices.Compact(forms)...)
 }
 
 // inside is a quoted text without its quotes.
@@ -92,27 +97,6 @@ func withinBase64(encoding *base64.Encoding, secret string) (forms []string) {
 		forms = append(forms, encoded[first:last])
 	}
 	return forms
-}
-
-// withoutWrapped hides a secret that has line ends in it, and the space of an indented line.
-func withoutWrapped(text, secret string) string {
-	joined, places := joinLines(text)
-	if secret, _ = joinLines(secret); len(secret) < shortestSecret {
-		return text
-	}
-	var clean strings.Builder
-	done, from := 0, 0 // in the text, in the joined text
-	for {
-		at := strings.Index(joined[from:], secret)
-		if at < 0 {
-			break
-		}
-		at += from
-		clean.WriteString(text[done:places[at]] + Hidden)
-		from = at + len(secret)
-		done = places[from-1] + 1
-	}
-	return clean.String() + text[done:]
 }
 
 // joinLines removes line ends, a backslash before them and the space after them. It

@@ -79,3 +79,26 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+// A search that would occupy a processor for minutes hides the text as a whole.
+func TestText_hidesWhatCostsTooMuchToSearch(t *testing.T) {
+	secrets := secretsOf("of-a-short-text")
+	if got := secrets.Text("the secret " + strings.Repeat("x", mostWork/len(secrets))); got != hiddenText {
+		t.Errorf("of a text that is too long, %d bytes are shown", len(got))
+	}
+	secrets = make(Secrets, mostForms)
+	secrets.Add("the-last-that-is-kept")
+	kept := len(secrets)
+	secrets.Add("of-a-secret-too-many")
+	if got := secrets.Text("of-a-secret-too-many"); got != hiddenText || len(secrets) != kept {
+		t.Errorf("with %d forms, and %d before the last secret, the text is %q", len(secrets), kept, got)
+	}
+}
+
+// What replaces a secret is not searched again, and secrets that overlap are hidden together.
+func TestText_hidesOverlappingSecretsTogether(t *testing.T) {
+	secrets := secretsOf("abcd-efgh", "efgh-ijkl", "dact")
+	if got, want := secrets.Text("<abcd-efgh-ijkl>abcd-efghdact."), "<(redacted)>(redacted)."; got != want {
+		t.Errorf("the text is %q; want %q", got, want)
+	}
+}

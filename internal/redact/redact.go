@@ -3,23 +3,38 @@
 package redact
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 )
 
-// Hidden replaces a secret.
-const Hidden = "(redacted)"
+const (
+	// Hidden replaces a secret.
+	Hidden = "(redacted)"
+	// hiddenText replaces a text that cannot be searched at a reasonable cost.
+	hiddenText = "(redacted: the text and the secrets are too long to compare)"
+)
+
+const (
+	// mostForms bounds the forms that are kept: some 70,000 secrets of four bytes.
+	mostForms = 1 << 20
+	// mostWork bounds the bytes that a search compares, about a second of a processor.
+	mostWork = 1 << 30
+	// workPerForm is the cost of a search in a short text, in bytes compared.
+	workPerForm = 64
+)
 
 // Secrets are secret values in the forms in which programs repeat them. The zero value has
-// none.
+// none. Texts may be cleaned concurrently.
 type Secrets []string
 
 // Add adds a value in the forms in which programs repeat it, and the secrets inside of it:
 // its lines, and what a JSON object or a setting like password=x in it has. Values of less
-// than four bytes occur in any text and are not hidden.
+// than four bytes occur in any text and are not hidden. The cost depends on the value alone:
+// the users of a driver decide how many values there are.
 func (s *Secrets) Add(value string) {
+	if s.tooMany() {
+		return
+	}
 	s.addValue(value)
 	s.addJSON(value)
 	if trimmed := strings.TrimSpace(value); strings.Contains(trimmed, "\n") {
@@ -27,9 +42,6 @@ func (s *Secrets) Add(value string) {
 			s.addLine(strings.TrimSpace(line))
 		}
 	}
-	// The longest first: a secret that begins with another must not be half left.
-	slices.SortFunc(*s, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
-	*s = slices.Compact(*s)
 }
 
 // AddNamed adds a value that is taken for a secret by its name; a boolean is a setting.
@@ -39,17 +51,19 @@ func (s *Secrets) AddNamed(value string) {
 	}
 }
 
+// tooMany reports whether no more forms are kept, so that every text is hidden as a whole.
+func (s Secrets) tooMany() bool { return len(s) > mostForms }
+
 // Text is a text with each of the secrets hidden, also those that are wrapped over several
-// lines.
+// lines. Secrets that touch or overlap are hidden together. A text is hidden as a whole if
+// the search would take longer than about a second.
 func (s Secrets) Text(text string) string {
+	if s.tooMany() || len(s)*(len(text)+workPerForm) > mostWork {
+		return hiddenText
+	}
+	found := newCover(text)
 	for _, secret := range s {
-		text = strings.ReplaceAll(text, secret, Hidden)
+		found.search(secret)
 	}
-	if !strings.ContainsAny(text, "\r\n") {
-		return text
-	}
-	for _, secret := range s {
-		text = withoutWrapped(text, secret)
-	}
-	return text
+	return found.hide()
 }

@@ -30,8 +30,11 @@ func call[Q proto.Message, A any](
 	var trailer metadata.MD
 	answer, err := invoke(ctx, request, grpc.Trailer(&trailer))
 	err = ended(ctx, known(err))
-	for _, text := range trailer.Get(message.WarningTrailer) {
-		backend.Warn(ctx, message.SecretsOf(request).Text(text))
+	if warnings := trailer.Get(message.WarningTrailer); len(warnings) > 0 {
+		secrets := message.SecretsOf(request)
+		for _, text := range warnings {
+			backend.Warn(ctx, secrets.Text(text))
+		}
 	}
 	c.observe(name, err, time.Since(start))
 	noteCode(ctx, name, err)

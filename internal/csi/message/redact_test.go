@@ -1,10 +1,14 @@
 package message
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/holdfast-csi/holdfast/internal/fuzztest"
 )
 
 // sloppy is a request whose secrets enter in each way that there is.
@@ -70,4 +74,22 @@ func TestLoggable_otherFieldsThatRepeatASecret(t *testing.T) {
 	if text := (Loggable{request}).LogValue().String(); strings.Contains(text, "hunter2") || !strings.Contains(text, "/run/(redacted)/mount") {
 		t.Errorf("the log has %s", text)
 	}
+}
+
+// The author of a Secret must not occupy the processors of a driver or a controller. A Secret
+// of 1 MiB has room for some 50,000 entries; an error of such a call costs in proportion.
+func TestSecretsOf_manySecretsCostInProportion(t *testing.T) {
+	request := &csi.NodeStageVolumeRequest{VolumeId: "vol-1", Secrets: map[string]string{}}
+	for i := range 50_000 {
+		request.Secrets[fmt.Sprintf("%05x", i)] = fmt.Sprintf("%04x", i)
+	}
+	const most = 512 << 20
+	fuzztest.Cost{Bytes: most}.Within(t, 0, func() {
+		secrets := SecretsOf(request)
+		err := errors.New("login with 0abc;\n and then with 0def failed; " + strings.Repeat("see the manual\n", 20))
+		if text := secrets.Text(err.Error()); !strings.HasPrefix(text, "login with (redacted);\n and then with (redacted) failed; see the manual\n") {
+			t.Errorf("the text is %q", text)
+		}
+		_ = Loggable{request}.LogValue()
+	})
 }
