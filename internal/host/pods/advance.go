@@ -61,6 +61,9 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 				return workload.BusyPause, false, nil
 			}
 		case actStop:
+			if err := m.recordDrain(r); err != nil {
+				return 0, false, err
+			}
 			return m.stop(r), false, m.publish(r, writer)
 		case actUnmount:
 			err = m.unmount(ctx, r)
@@ -100,7 +103,7 @@ func (r *run) readEnd(c *container) error {
 		err = errors.Join(workload.ErrBusy, process.Close()) // the shim still runs
 	}
 	if err == nil {
-		c.state, c.unsure = state, false
+		c.state, c.unsure = c.drained.apply(state), false
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 	defer r.mu.Unlock()
 	delete(r.trouble, spec.Name)
 	delete(r.backOff, spec.Name)
-	c.state, c.process = state, process
+	c.state, c.process = c.drained.apply(state), process
 	if r.closed {
 		return process.Close()
 	}
@@ -136,10 +136,10 @@ func (m *Manager) inspectAfterFailure(r *run, c *container) {
 	case err != nil:
 		c.unsure = true
 	case process != nil:
-		c.state, c.process = state, process
+		c.state, c.process = c.drained.apply(state), process
 		m.watch(r, c.name, process)
 	default:
-		c.state = state
+		c.state = c.drained.apply(state)
 	}
 }
 

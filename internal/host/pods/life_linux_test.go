@@ -56,30 +56,110 @@ func TestPod_startsAgainAfterAReboot(t *testing.T) {
 	}
 }
 
-// TestDrain_endsPodsThatTheNextBootStarts: nothing runs or is mounted after a drain,
-// no object is gone, and the host of the next boot starts the pod again.
+// TestDrain_endsPodsThatTheNextBootStarts: nothing runs or is mounted after a drain, no
+// object is gone, and for a later host the pods ended as by a power loss, although their
+// commands exited with 0 at SIGTERM.
 func TestDrain_endsPodsThatTheNextBootStarts(t *testing.T) {
-	f := newFixture(t)
-	f.run()
-	pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "echo main >> /holdfast-test/started; exec sleep 5030"))
-	f.apply(pod)
-	f.until("a", hasPhase(corev1.PodRunning))
+	for _, c := range []struct {
+		policy corev1.RestartPolicy
+		boot   string // of the next host
+		phase  corev1.PodPhase
+		starts string
+	}{
+		{corev1.RestartPolicyAlways, "boot-2", corev1.PodRunning, "first\nmain\nfirst\nmain\n"},
+		{corev1.RestartPolicyOnFailure, "boot-2", corev1.PodRunning, "first\nmain\nfirst\nmain\n"},
+		{corev1.RestartPolicyOnFailure, "boot-1", corev1.PodRunning, "first\nmain\nmain\n"},
+		{corev1.RestartPolicyNever, "boot-2", corev1.PodFailed, "first\nmain\n"},
+		{corev1.RestartPolicyNever, "boot-1", corev1.PodFailed, "first\nmain\n"},
+	} {
+		t.Run(string(c.policy)+" "+c.boot, func(t *testing.T) {
+			f := newFixture(t)
+			f.run()
+			pod := newPod("a", c.policy, shell("main", "trap 'exit 0' TERM; echo main >> /holdfast-test/started; sleep 5030 & wait"))
+			pod.Spec.InitContainers = []corev1.Container{shell("first", "echo first >> /holdfast-test/started")}
+			f.apply(pod)
+			f.until("a", hasPhase(corev1.PodRunning))
+			started := filepath.Join(f.root, "volume-data", "started")
+			eventually(t, func() bool { return contentOf(started) == "first\nmain\n" })
+			f.drain(pod)
+			if got := f.pod("a"); got == nil || got.DeletionTimestamp != nil || got.Status.Phase != corev1.PodRunning {
+				t.Errorf("the object of a drained pod is %v", got)
+			}
+			f.halt()
+			f.boot = c.boot
+			f.run()
+			got := f.until("a", func(p *corev1.Pod) bool {
+				return p.Status.Phase == c.phase && contentOf(started) == c.starts
+			})
+			status := got.Status.ContainerStatuses[0]
+			ended := status.LastTerminationState.Terminated
+			if c.phase == corev1.PodFailed {
+				ended = status.State.Terminated
+			}
+			if ended == nil || ended.ExitCode != 137 || ended.Reason != "Unknown" {
+				t.Errorf("the end is %+v", status)
+			}
+		})
+	}
+}
+
+// drain drains the host, and checks that the pod neither runs nor is mounted.
+func (f *fixture) drain(pod *corev1.Pod) {
+	f.t.Helper()
 	if f.manager.Drained(pod.UID) {
-		t.Fatal("a pod that runs is drained")
+		f.t.Fatal("a pod that runs is drained")
 	}
 	f.manager.Drain()
 	f.set.Queue(ControllerName).Add(store.KeyOf(pod))
-	eventually(t, func() bool { return f.manager.Drained(pod.UID) })
+	eventually(f.t, func() bool { return f.manager.Drained(pod.UID) })
 	if f.volumes.tookAway(pod.UID) == 0 {
-		t.Error("the volumes of a drained pod are mounted")
+		f.t.Error("the volumes of a drained pod are mounted")
 	}
-	if got := f.pod("a"); got == nil || got.DeletionTimestamp != nil {
-		t.Errorf("the object of a drained pod is %v", got)
-	}
+}
+
+// An init container that a drain interrupts has not completed.
+func TestDrain_interruptsAnInitContainer(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	pod := newPod("a", corev1.RestartPolicyNever, shell("main", "echo main >> /holdfast-test/started"))
+	pod.Spec.InitContainers = []corev1.Container{shell("first", "trap 'exit 0' TERM; echo first >> /holdfast-test/started; sleep 5031 & wait")}
+	f.apply(pod)
+	started := filepath.Join(f.root, "volume-data", "started")
+	eventually(t, func() bool { return contentOf(started) == "first\n" })
+	f.pid(pod, "first")
+	f.drain(pod)
 	f.halt()
 	f.boot = "boot-2"
 	f.run()
+	f.until("a", hasPhase(corev1.PodFailed))
+	if got := contentOf(started); got != "first\n" {
+		t.Errorf("started: %q", got)
+	}
+}
+
+// A host that dies between the record of a drain and the signal changes nothing: the
+// container continues, and its end is not taken for success.
+func TestDrain_isRecordedBeforeTheSignal(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	pod := newPod("a", corev1.RestartPolicyOnFailure, shell("main", "trap 'exit 0' TERM; echo main >> /holdfast-test/started; sleep 5032 & wait"))
+	f.apply(pod)
 	started := filepath.Join(f.root, "volume-data", "started")
+	f.until("a", hasPhase(corev1.PodRunning))
+	eventually(t, func() bool { return contentOf(started) == "main\n" })
+	shim := f.pid(pod, "main")
+	f.manager.Drain()
+	f.manager.mu.Lock()
+	r := f.manager.runs[pod.UID]
+	f.manager.mu.Unlock()
+	if err := f.manager.recordDrain(r); err != nil {
+		t.Fatal(err)
+	}
+	f.halt()
+	if err := unix.Kill(shim, unix.SIGTERM); err != nil { // that of the drain, or of the shutdown
+		t.Fatal(err)
+	}
+	f.run()
 	eventually(t, func() bool { return contentOf(started) == "main\nmain\n" })
 }
 

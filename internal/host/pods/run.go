@@ -66,9 +66,19 @@ type container struct {
 	process Process
 	// unsure: its end was seen, but not yet how.
 	unsure bool
+	// drained names the last attempt that a drain ended, nil if none did.
+	drained *drainRecord
 }
 
 func (c *container) alive() bool { return c.process != nil || c.unsure }
+
+// close releases the shim, which continues without this process.
+func (c *container) close() error {
+	if c.process == nil {
+		return nil
+	}
+	return c.process.Close()
+}
 
 func (m *Manager) shim(uid types.UID, container string) workload.Shim {
 	pod := m.options.Paths.Pod(uid)
@@ -98,6 +108,10 @@ func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 		if c.state, c.process, err = c.shim.Inspect(workload.ReasonUnknown); err != nil {
 			return nil, errors.Join(fmt.Errorf("container %q: %w", spec.Name, err), r.release())
 		}
+		if c.drained, err = m.readDrain(r, spec.Name); err != nil {
+			return nil, errors.Join(fmt.Errorf("container %q: %w", spec.Name, err), c.close(), r.release())
+		}
+		c.state = c.drained.apply(c.state)
 		r.order = append(r.order, spec.Name)
 		r.containers[spec.Name] = c
 	}
@@ -126,9 +140,7 @@ func (r *run) release() error {
 	r.closed = true
 	var failed []error
 	for _, c := range r.containers {
-		if c.process != nil {
-			failed = append(failed, c.process.Close())
-		}
+		failed = append(failed, c.close())
 	}
 	return errors.Join(failed...)
 }

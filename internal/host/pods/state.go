@@ -195,13 +195,16 @@ func pauseAfter(waited time.Duration) time.Duration {
 	return min(2*waited, longestPause)
 }
 
-// endPhase is the phase of a pod that is finished, "" of one that is not.
+// endPhase is the phase of a pod that is finished, "" of one that is not. A pod does not
+// finish during a drain: the next host decides.
 func (v view) endPhase() corev1.PodPhase {
 	switch {
 	case v.Holder:
 		return ""
 	case v.Finished:
 		return corev1.PodFailed // the object says which
+	case v.Draining:
+		return ""
 	}
 	for _, c := range v.Init {
 		if c.Phase == workload.Exited && !c.Alive && !c.succeeded() && v.Policy == corev1.RestartPolicyNever {
