@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strings"
 	"testing"
 )
 
@@ -17,8 +19,13 @@ func TestServer_refusesOtherNamesOnLoopback(t *testing.T) {
 		done <- Profiles{Address: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), Listening: func(a net.Addr) { bound <- a }}.Run(ctx)
 	}()
 	address := (<-bound).String()
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, _, _ := strings.Cut(own, ".")
 	for host, want := range map[string]int{
-		address: http.StatusOK, "localhost": http.StatusOK, "LOCALHOST.:80": http.StatusOK, "[::1]:1": http.StatusOK,
+		address: http.StatusOK, own: http.StatusOK, short + ":80": http.StatusOK, "localhost": http.StatusOK, "LOCALHOST.:80": http.StatusOK, "[::1]:1": http.StatusOK,
 		"evil.example": http.StatusForbidden, "localhost.evil.example:80": http.StatusForbidden, "10.0.0.1": http.StatusForbidden,
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/debug/pprof/cmdline", nil)
@@ -42,9 +49,28 @@ func TestServer_refusesOtherNamesOnLoopback(t *testing.T) {
 }
 
 func TestWithoutRebinding_otherAddressesHaveAnyName(t *testing.T) {
-	answer := httptest.NewRecorder()
-	withoutRebinding(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, http.NotFoundHandler()).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "http://node.example/", nil))
-	if answer.Code != http.StatusNotFound {
-		t.Errorf("it answers %d", answer.Code)
+	if code := served("node.example:1", net.IPv4(10, 0, 0, 1), "any.example"); code != http.StatusNotFound {
+		t.Errorf("it answers %d", code)
 	}
+}
+
+// The name of an address that an administrator has configured may lead to a loopback
+// address, as Debian's /etc/hosts does with the machine's name.
+func TestWithoutRebinding_acceptsTheConfiguredName(t *testing.T) {
+	for host, want := range map[string]int{
+		"node.example:9": http.StatusNotFound, "NODE.example.": http.StatusNotFound,
+		"other.node.example": http.StatusForbidden, "node": http.StatusForbidden,
+	} {
+		if code := served("Node.example:9", net.IPv4(127, 0, 1, 1), host); code != want {
+			t.Errorf("as %s it answers %d; want %d", host, code, want)
+		}
+	}
+}
+
+// served is the answer to a request for a host at a bound address; 404 passed the guard.
+func served(configured string, bound net.IP, host string) int {
+	request, answer := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
+	request.Host = host
+	withoutRebinding(configured, &net.TCPAddr{IP: bound}, http.NotFoundHandler()).ServeHTTP(answer, request)
+	return answer.Code
 }

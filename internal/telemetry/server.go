@@ -51,7 +51,7 @@ func (s Server) Run(ctx context.Context) error {
 		return err
 	}
 	if server.Handler = s.Handler; !s.TLS.enabled() { // the name of a certificate cannot be another site's
-		server.Handler = withoutRebinding(listener.Addr(), s.Handler)
+		server.Handler = withoutRebinding(s.Address, listener.Addr(), s.Handler)
 	}
 	if s.Listening != nil {
 		s.Listening(listener.Addr())
