@@ -1,7 +1,8 @@
 // Package connlimit bounds the connections of a listener, in all and of one peer, so that
 // a peer that opens connections and never uses them takes only its share. The peer is the
 // process at the other end of a unix socket, and the host at the other end of a TCP
-// connection. What is too many is closed at once: its client sees that and tries again
+// connection. Peers that the system does not name have no share, and all connections as
+// their limit: with one share for all, one of them could keep out the others. What is too many is closed at once: its client sees that and tries again
 // later. Servers of gRPC and of HTTP use it.
 package connlimit
 
@@ -61,7 +62,7 @@ func (l *Listener) admit(accepted net.Conn) net.Conn {
 	key := Peer(accepted)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.all >= l.limits.All || l.byPeer[key] >= l.limits.PerPeer {
+	if l.all >= l.limits.All || key != Unknown && l.byPeer[key] >= l.limits.PerPeer {
 		return nil
 	}
 	l.all++
@@ -92,8 +93,11 @@ func (c *connection) Close() error {
 	return err
 }
 
-// Peer names the peer of a connection: the host of TCP, the process of a unix socket. All
-// processes are one peer where the system does not name them.
+// Unknown is the peer of a connection that the system does not name.
+const Unknown = ""
+
+// Peer names the peer of a connection: the host of TCP, the process of a unix socket; or it
+// is Unknown.
 func Peer(accepted net.Conn) string {
 	switch c := accepted.(type) {
 	case *connection:
@@ -107,5 +111,5 @@ func Peer(accepted net.Conn) string {
 			return "process " + strconv.Itoa(id)
 		}
 	}
-	return "unknown"
+	return Unknown
 }

@@ -75,7 +75,7 @@ func TestListener_admitsEachPeerItsShare(t *testing.T) {
 }
 
 func TestPeer_isTheHostOrTheProcess(t *testing.T) {
-	if got := Peer(struct{ net.Conn }{}); got != "unknown" {
+	if got := Peer(struct{ net.Conn }{}); got != Unknown {
 		t.Errorf("of another kind it is %q", got)
 	}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/holdfast-csi/holdfast/internal/connlimit"
 )
 
 // calls counts the calls that arrive or run. As a stats.Handler it notes the peer of each
@@ -58,7 +60,7 @@ func (c *calls) admit(ctx context.Context, _ *tap.Info) (context.Context, error)
 func (c *calls) enter(peer string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.all >= c.limits.Calls || c.byPeer[peer] >= c.limits.CallsOfPeer {
+	if c.all >= c.limits.Calls || peer != connlimit.Unknown && c.byPeer[peer] >= c.limits.CallsOfPeer {
 		return false
 	}
 	c.all++

@@ -20,7 +20,8 @@ type Limits struct {
 	// CreateVolume with the topology of 5,000 nodes needs a part of.
 	Message int
 	// Calls and CallsOfPeer bound the calls that run or arrive, 1,024 and 512: those that
-	// are too many are answered with UNAVAILABLE, which callers repeat. Calls of one
+	// are too many are answered with UNAVAILABLE, which callers repeat. Calls of peers that
+	// the system does not name are bounded by Calls alone (package connlimit). Calls of one
 	// connection above 256 wait in their client.
 	Calls, CallsOfPeer int
 	// Arrival is how long a request may take to arrive, 30 s.

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-csi/holdfast/internal/connlimit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -182,6 +184,17 @@ func empty(t *testing.T, s *Server) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%d calls of %d peers are counted", all, peers)
+		}
+	}
+}
+
+// Peers that the system does not name, such as a kubelet outside of the container, may use
+// all calls.
+func TestCalls_unknownPeersHaveNoShare(t *testing.T) {
+	c := newCalls(Limits{Calls: 2, CallsOfPeer: 1})
+	for i, want := range []bool{true, true, false} {
+		if got := c.enter(connlimit.Unknown); got != want {
+			t.Errorf("call %d enters: %v; want %v", i, got, want)
 		}
 	}
 }
