@@ -35,7 +35,7 @@ func (h *Host) Drain(ctx context.Context) error {
 	err = h.set.Await(ctx, func() bool {
 		left = nil
 		for key, uid := range uids {
-			if !h.pods.Drained(uid) {
+			if !h.pods.Drained(key, uid) {
 				left = append(left, key)
 			}
 		}

@@ -106,15 +106,28 @@ func TestDrain_endsPodsThatTheNextBootStarts(t *testing.T) {
 // drain drains the host, and checks that the pod neither runs nor is mounted.
 func (f *fixture) drain(pod *corev1.Pod) {
 	f.t.Helper()
-	if f.manager.Drained(pod.UID) {
+	if f.manager.Drained(store.KeyOf(pod), pod.UID) {
 		f.t.Fatal("a pod that runs is drained")
 	}
 	f.manager.Drain()
 	f.set.Queue(ControllerName).Add(store.KeyOf(pod))
-	eventually(f.t, func() bool { return f.manager.Drained(pod.UID) })
+	eventually(f.t, func() bool { return f.manager.Drained(store.KeyOf(pod), pod.UID) })
 	if f.volumes.tookAway(pod.UID) == 0 {
 		f.t.Error("the volumes of a drained pod are mounted")
 	}
+}
+
+// A pod that is deleted during a drain does not keep the drain waiting.
+func TestDrain_doesNotWaitForAPodThatIsRemoved(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "exec sleep 5033"))
+	f.apply(pod)
+	f.until("a", hasPhase(corev1.PodRunning))
+	f.manager.Drain()
+	f.delete("a")
+	f.until("a", isGone)
+	eventually(t, func() bool { return f.manager.Drained(store.KeyOf(pod), pod.UID) })
 }
 
 // An init container that a drain interrupts has not completed.

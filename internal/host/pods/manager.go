@@ -132,13 +132,15 @@ func (m *Manager) Close() error {
 func (m *Manager) Drain() { m.draining.Store(true) }
 
 // Drained reports whether nothing of a pod runs or is mounted, as far as this
-// process knows: it is false before the first call of the controller for the pod.
-func (m *Manager) Drained(uid types.UID) bool {
+// process knows: it is false before the first call of the controller for the pod. A pod
+// that was removed meanwhile is drained: its object goes last.
+func (m *Manager) Drained(key string, uid types.UID) bool {
 	m.mu.Lock()
 	r := m.runs[uid]
 	m.mu.Unlock()
 	if r == nil {
-		return false
+		pod, err := m.get(key)
+		return err == nil && (pod == nil || pod.UID != uid)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
