@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -41,5 +42,28 @@ func TestExec_theRestOfTheOutputWaitsForItsReader(t *testing.T) {
 	code, err := shim.Exec(t.Context(), command(container, `head -c 94208 /dev/zero && touch `+directory+`/written`), Session{Stdout: out, Stderr: io.Discard})
 	if err != nil || code != 0 || out.bytes != size {
 		t.Errorf("code %d, %v, %d bytes of %d", code, err, out.bytes, size)
+	}
+}
+
+// What a command left behind and writes now and then does not keep its caller waiting.
+func TestExec_endsAlthoughAWriterIsLeftBehind(t *testing.T) {
+	shim := testShim(t)
+	container := shell(t, "sleep 300")
+	start(t, shim, container)
+	done := make(chan error, 1)
+	go func() {
+		code, err := shim.Exec(t.Context(), command(container, `(while :; do echo x; sleep 0.1; done) &`), Session{Stdout: io.Discard, Stderr: io.Discard})
+		if err == nil && code != 0 {
+			err = fmt.Errorf("code %d", code)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("exec waits for what the command left behind")
 	}
 }

@@ -182,28 +182,30 @@ const outputBuffer = 32 << 10
 // (pipe(7), pipe-max-size). What comes after it is from what the command left behind.
 const drainBytes = 1 << 20
 
+// drainLimit bounds the time for which the rest of the output is waited for, in sum: what
+// the command left behind in the container may keep its end open, and write to it.
+const drainLimit = time.Second
+
 // output copies an output to its end. After the command's end, only the wait for more is
 // bounded: a reader may take its time with what there is.
 func (s *stdio) output(to io.Writer, from *os.File) {
 	buffer := make([]byte, outputBuffer)
-	for drained := 0; drained < drainBytes; {
+	for drained, wait := 0, drainLimit; drained < drainBytes; {
 		rest := s.ended.Load()
+		began := time.Now()
 		if rest {
-			_ = from.SetReadDeadline(time.Now().Add(drainLimit))
+			_ = from.SetReadDeadline(began.Add(wait))
 		}
 		n, err := from.Read(buffer)
 		if rest {
 			drained += n
+			wait -= time.Since(began)
 		}
 		if _, failed := to.Write(buffer[:n]); failed != nil || err != nil { // a terminal ends with EIO
 			return
 		}
 	}
 }
-
-// drainLimit bounds the wait for the rest of the output: what the command left behind in
-// the container may keep its end open.
-const drainLimit = time.Second
 
 // finish waits for the rest of the output.
 func (s *stdio) finish() {
