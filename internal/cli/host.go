@@ -116,14 +116,12 @@ func (c hostConfig) serve(ctx context.Context, opened *host.Host, logger *slog.L
 	defer pages.close()
 	client := api.Dial(opened.Socket())
 	defer client.Close()
-	guard, err := newWatchdog(client)
+	guard, err := newWatchdog(client, logger)
 	if err != nil {
 		return err
 	}
 	servers := append(pages.servers, func(ctx context.Context) error {
-		if err := guard.run(ctx); err != nil {
-			logger.Error("the watchdog of systemd gets no more notifications", "error", err)
-		}
+		guard.run(ctx)
 		<-ctx.Done()
 		return nil
 	})

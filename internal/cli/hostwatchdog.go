@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -11,21 +12,23 @@ import (
 )
 
 // watchdog notifies systemd, three times in the unit's WatchdogSec=, that the host
-// answers at its socket. After the first call that fails or hangs nothing follows, so
-// that systemd ends and restarts the host. Without WatchdogSec= it returns at once.
+// answers at its socket. A call that fails or hangs is logged and followed by no
+// notification: systemd ends and restarts the host if none comes within WatchdogSec=.
+// Without WatchdogSec= it returns at once.
 type watchdog struct {
+	logger   *slog.Logger
 	interval time.Duration
 	answers  func(context.Context) error
 	notify   func() error
 }
 
-func newWatchdog(client *api.Client) (watchdog, error) {
+func newWatchdog(client *api.Client, logger *slog.Logger) (watchdog, error) {
 	within, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		return watchdog{}, fmt.Errorf("read WATCHDOG_USEC and WATCHDOG_PID, which systemd sets: %w", err)
 	}
 	return watchdog{
-		interval: within / 3,
+		logger: logger, interval: within / 3,
 		answers: func(ctx context.Context) error {
 			_, err := client.Version(ctx)
 			return err
@@ -37,30 +40,31 @@ func newWatchdog(client *api.Client) (watchdog, error) {
 	}, nil
 }
 
-// run returns when the context ends, or with the reason why the host does not answer.
-func (w watchdog) run(ctx context.Context) error {
+// run returns when the context ends.
+func (w watchdog) run(ctx context.Context) {
 	if w.interval == 0 {
-		return nil
+		return
 	}
 	tick := time.NewTicker(w.interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
-		asked, cancel := context.WithTimeout(ctx, w.interval)
-		err := w.answers(asked)
-		cancel()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("the host does not answer at its own socket, and systemd will restart it: %w", err)
-		}
-		if err := w.notify(); err != nil {
-			return fmt.Errorf("notify systemd's watchdog: %w", err)
+		if err := w.once(ctx); err != nil && ctx.Err() == nil {
+			w.logger.Error("the watchdog of systemd gets no notification", "error", err)
 		}
 	}
+}
+
+// once notifies systemd if the host answers.
+func (w watchdog) once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, w.interval)
+	defer cancel()
+	if err := w.answers(ctx); err != nil {
+		return fmt.Errorf("the host does not answer at its own socket: %w", err)
+	}
+	return w.notify()
 }
