@@ -108,6 +108,8 @@ type Target struct {
 	// Device is the number (major:minor) of the mount that the driver published;
 	// another number later is of another program's mount.
 	Device string `json:",omitempty"`
+	// OncePod: the PersistentVolume of this target has the access mode ReadWriteOncePod.
+	OncePod bool `json:",omitempty"`
 	// SELinuxLabel is the label that the volume was mounted with.
 	SELinuxLabel string `json:",omitempty"`
 }

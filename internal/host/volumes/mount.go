@@ -116,6 +116,7 @@ func (toMount volumeToMount) claimTarget() {
 	toMount.use.Targets[toMount.target] = store.Target{
 		PodUID: toMount.pod.UID, Pod: store.Key(toMount.pod.Namespace, toMount.pod.Name),
 		VolumeName: toMount.volumeName, ReadOnly: toMount.readOnly,
+		OncePod: isOncePod(toMount.modes),
 	}
 }
 
@@ -180,8 +181,9 @@ func mayShare(known *store.VolumeUse, toMount volumeToMount) error {
 		if target.PodUID == toMount.pod.UID {
 			continue
 		}
-		// Two PersistentVolumes can name one volume: the mode of each of them counts.
-		if isOncePod(toMount.modes) || isOncePod(known.Modes) {
+		// Several PersistentVolumes can name one volume: the mode of each of them counts.
+		// known.Modes are those of the first, and of targets without a mode of their own.
+		if isOncePod(toMount.modes) || isOncePod(known.Modes) || target.OncePod {
 			return waitingFor("Pod", target.Pod,
 				"%s: its access mode is ReadWriteOncePod, and pod %s uses it", toMount.label, target.Pod)
 		}

@@ -33,3 +33,26 @@ func TestMount_onePodsVolumeHasOnePodUnderEveryName(t *testing.T) {
 	}
 	w.unmount(first)
 }
+
+// A pod that mounts a volume under two names has it alone if one of them says so.
+func TestMount_onePodsVolumeHasOnePodUnderItsFirstName(t *testing.T) {
+	w := newWorld(t)
+	second := w.bound(w.ensured("a")).volume.DeepCopy()
+	w.claim("b", func(p *corev1.PersistentVolumeClaim) {
+		p.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+		p.Spec.VolumeName, p.Status.Phase = "second", corev1.ClaimBound
+		second.Name, second.UID, second.Spec.AccessModes = "second", "uid-second", p.Spec.AccessModes
+		second.Spec.ClaimRef = &corev1.ObjectReference{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+	})
+	w.put(func(tx *store.Tx) error { return tx.Volumes().Put(second.Name, second) })
+	both := pod("web", "a")
+	more := both.Spec.Volumes[0].DeepCopy()
+	more.Name, more.PersistentVolumeClaim.ClaimName = "more", "b"
+	both.Spec.Volumes = append(both.Spec.Volumes, *more)
+	both.Spec.Containers[0].VolumeMounts = append(both.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
+	w.mount(both)
+	if _, err := w.tryMount(pod("other", "a")); !errors.Is(err, ErrWaiting) {
+		t.Errorf("the second pod gets the volume: %v", err)
+	}
+	w.unmount(both)
+}
