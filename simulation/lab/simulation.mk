@@ -9,7 +9,7 @@ SIMULATE := env GOMAXPROCS=1 GOGC=off
 .PHONY: bin/simulation/kube.test bin/simulation/host.test simulate simulate-short simulate-all simulate-defects
 bin/simulation/kube.test bin/simulation/host.test: bin/simulation/%.test:
 	$(GO) run ./simulation/lab/overlay/cmd/make-overlay -o $(SIMULATION)/overlay
-	$(GO) test -vet=off -overlay $(SIMULATION)/overlay/overlay.json -c -o $@ ./simulation/lab/$*
+	$(GO) test -tags=$(TAGS),simulate -vet=off -overlay $(SIMULATION)/overlay/overlay.json -c -o $@ ./simulation/lab/$*
 
 # One seed: its trace's hash, or its failure, shrunk. SEED=N, or CHOICES="…" of a failure.
 simulate: bin/simulation/$(DOOR).test
@@ -26,5 +26,5 @@ simulate-all: bin/simulation/$(DOOR).test
 # Each known defect, planted in turn, has to be found within 2,000 seeds.
 simulate-defects:
 	$(GO) run ./simulation/lab/overlay/cmd/make-overlay -defects -o $(SIMULATION)/defects
-	$(GO) test -vet=off -overlay $(SIMULATION)/defects/overlay.json -c -o $(SIMULATION)/$(DOOR)-defects.test ./simulation/lab/$(DOOR)
+	$(GO) test -tags=$(TAGS),simulate -vet=off -overlay $(SIMULATION)/defects/overlay.json -c -o $(SIMULATION)/$(DOOR)-defects.test ./simulation/lab/$(DOOR)
 	simulation/lab/find-defects $(SIMULATION)/$(DOOR)-defects.test $(DOOR) $(or $(SEEDS),2000)

@@ -79,7 +79,7 @@ func Host() []Defect {
 			"	return recording(err)\n}\n\n// note keeps", "	if defect(\"host-store-error-ignored\") {\n		return nil\n	}\n	return recording(err)\n}\n\n// note keeps"),
 		planted("host-unmount-running", hostPods,
 			"the volumes of a pod that is deleted are unmounted before its containers have ended",
-			"	case v.Deleting && v.alive():\n", "	case v.Deleting && v.alive() && !defect(\"host-unmount-running\"):\n"),
+			"	case (v.Deleting || v.Draining) && v.alive():\n", "	case (v.Deleting || v.Draining) && v.alive() && !defect(\"host-unmount-running\"):\n"),
 		planted("host-failure-not-retried", hostQueue,
 			"a call that failed is not repeated until something changes (Sieve: missed event)",
 			"	case again > 0:\n", "	case again > 0 && (err == nil || !defect(\"host-failure-not-retried\")):\n"),

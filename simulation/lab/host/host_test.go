@@ -1,3 +1,5 @@
+//go:build simulate
+
 package host_test
 
 import (
@@ -19,5 +21,5 @@ func world() lab.World {
 	return host.World(options)
 }
 
-// TestSimulate runs some seeds; `make simulate` and `make simulate-all` run others.
+// TestSimulate runs some seeds. For the build tag, see the test of the Kubernetes door.
 func TestSimulate(t *testing.T) { lab.Simulate(t, 10, world()) }
