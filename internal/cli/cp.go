@@ -175,7 +175,7 @@ type transfer struct {
 
 func (t transfer) warn(text string) { t.display.say("Warning: " + printable(text)) }
 
-// warnings are the lines that the host says meanwhile.
+// warnings shows each line that the host writes to standard error.
 func (t transfer) warnings() io.Writer { return &lineSplitter{each: t.warn} }
 
 // standard is the path that means standard input or output.
@@ -187,7 +187,7 @@ func (t transfer) download(target string) error {
 	ctx := t.command.Context()
 	if target == standard {
 		if out, ok := t.command.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
-			return usageErrorf("-: standard output is a terminal, and a tar stream is not for one")
+			return usageErrorf("-: standard output is a terminal; redirect it")
 		}
 		return interruptedCopy(ctx, t.client.Copy(ctx, t.request, api.ExecStreams{Stdout: t.command.OutOrStdout(), Stderr: t.warnings()}), tartree.Done{})
 	}
@@ -213,7 +213,8 @@ func (t transfer) download(target string) error {
 	return interruptedCopy(t.command.Context(), err, done)
 }
 
-// finalReader ends with the copy's own outcome: a stream is complete when the host says so.
+// finalReader returns the error of the copy at the end of the stream: without one from the
+// host, the stream is complete.
 type finalReader struct {
 	from   io.Reader
 	copied <-chan error
@@ -312,7 +313,7 @@ func totalOf(source string) (total int64) {
 	return total
 }
 
-// ofBoth is the error of a copy whose reader has failed, with what the container says of it.
+// ofBoth joins the error of reading the source with the error of writing it in the container.
 func ofBoth(here, there error) error {
 	if there == nil {
 		return here
@@ -320,7 +321,7 @@ func ofBoth(here, there error) error {
 	return fmt.Errorf("%w; in the container: %w", here, there)
 }
 
-// interruptedCopy says what stays of a copy that has failed or was interrupted.
+// interruptedCopy adds to the error of a copy what was kept.
 func interruptedCopy(ctx context.Context, err error, done tartree.Done) error {
 	switch {
 	case err == nil:

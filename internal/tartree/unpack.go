@@ -19,8 +19,8 @@ type Unpack struct {
 	Name string
 	// As is the entry of the directory that replaces Name; "." is the directory itself.
 	As string
-	// Links: make symbolic and hard links. Otherwise they are left out: a link that an
-	// attacker has made would lead whoever opens it later to any file.
+	// Links: make symbolic and hard links. Otherwise they are left out: a program that later
+	// opens a link that an attacker made could read or write any file.
 	Links bool
 	// Preserve keeps the permissions and times of the stream. The bits for setuid, setgid
 	// and sticky are never kept, and neither is the owner.

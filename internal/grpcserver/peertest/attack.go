@@ -42,8 +42,8 @@ type Server struct {
 	Memory uint64
 }
 
-// patience is how long a peer goes on.
-const patience = time.Second
+// timeout bounds the writes of a peer.
+const timeout = time.Second
 
 // variable of the environment has the Server for the process of the peers.
 const variable = "HOLDFAST_TEST_PEERS"
@@ -79,8 +79,8 @@ func (s Server) misbehave(in io.Reader, out io.Writer) error {
 				if err != nil {
 					return // the server may refuse
 				}
-				// A server that does not read any more must not keep the peers from their rest.
-				_ = c.SetWriteDeadline(time.Now().Add(patience))
+				// A server that stopped reading must not block the peer.
+				_ = c.SetWriteDeadline(time.Now().Add(timeout))
 				worst(c, s.Path)
 				held.Store(c, true)
 			})

@@ -34,27 +34,35 @@ func (b *bodies) limit(next http.Handler) http.Handler {
 			size = largest // unknown, or too large: it is read up to there
 		}
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		if !b.take(host, size) {
+		if !b.reserve(host, size) {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "too many reviews at once; repeat this one later", http.StatusServiceUnavailable)
 			return
 		}
-		defer b.take(host, -size)
+		defer b.release(host, size)
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // a test has no connection
 		next.ServeHTTP(w, r)
 	})
 }
 
-// take takes bytes, and returns them if the number is negative.
-func (b *bodies) take(host string, size int64) bool {
+// reserve reserves the bytes of a body for a host. It reports whether there was room.
+func (b *bodies) reserve(host string, size int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if size > 0 && (b.all+size > mostBodies || b.byHost[host]+size > mostOfHost) {
+	if b.all+size > mostBodies || b.byHost[host]+size > mostOfHost {
 		return false
 	}
 	b.all += size
-	if b.byHost[host] += size; b.byHost[host] == 0 {
+	b.byHost[host] += size
+	return true
+}
+
+// release returns what reserve has reserved.
+func (b *bodies) release(host string, size int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all -= size
+	if b.byHost[host] -= size; b.byHost[host] == 0 {
 		delete(b.byHost, host)
 	}
-	return true
 }
