@@ -32,7 +32,7 @@ func newHostDrainCommand(host *hostConfig) *cobra.Command {
 		Long:  drainHelp,
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(caller *cobra.Command, _ []string) error {
-			if c.timeout < time.Second {
+			if c.timeout != 0 && c.timeout < time.Second {
 				return usageErrorf("--timeout %s is below a second", c.timeout)
 			}
 			if c.atShutdown && !shutsDown(caller.Context(), command.NewSystem()) {
@@ -49,7 +49,8 @@ func newHostDrainCommand(host *hostConfig) *cobra.Command {
 	}
 	flags := drain.Flags()
 	flags.BoolVar(&c.atShutdown, "at-shutdown", false, "do nothing unless systemd shuts this machine down")
-	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait until everything is unmounted; the host continues after it")
+	flags.DurationVar(&c.timeout, "timeout", 0,
+		"how long to wait until everything is unmounted (default: the longest grace period of the pods and a minute); the host continues after it")
 	return drain
 }
 

@@ -188,7 +188,7 @@ func (m *Manager) ended(r *run, name string) {
 func (m *Manager) stop(r *run) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, grace := m.options.Now(), gracePeriod(r.spec)
+	now, grace := m.options.Now(), GracePeriod(r.spec)
 	first := r.stopping.IsZero()
 	if first {
 		r.stopping = now
@@ -214,8 +214,8 @@ func (m *Manager) stop(r *run) time.Duration {
 	return max(remaining, 0)
 }
 
-// gracePeriod: Kubernetes' default is 30 s.
-func gracePeriod(pod *corev1.Pod) time.Duration {
+// GracePeriod is how long a pod's containers have to end; Kubernetes' default is 30 s.
+func GracePeriod(pod *corev1.Pod) time.Duration {
 	seconds := int64(30)
 	if given := pod.Spec.TerminationGracePeriodSeconds; given != nil {
 		seconds = *given
