@@ -46,6 +46,7 @@ func TestMount_onePodsVolumeHasOnePodUnderItsFirstName(t *testing.T) {
 	})
 	w.put(func(tx *store.Tx) error { return tx.Volumes().Put(second.Name, second) })
 	both := pod("web", "a")
+	w.mount(both) // first, because the volumes of one call are mounted in any order
 	more := both.Spec.Volumes[0].DeepCopy()
 	more.Name, more.PersistentVolumeClaim.ClaimName = "more", "b"
 	both.Spec.Volumes = append(both.Spec.Volumes, *more)
