@@ -23,7 +23,7 @@ const (
 	maximumDepth = 256
 )
 
-// Whole, as the name of a stream's top, means that its names have no common first part.
+// Whole is the name of a stream's top if its names have no common first part.
 const Whole = "."
 
 // Progress counts what was done. A nil function is valid.

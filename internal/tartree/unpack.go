@@ -84,7 +84,7 @@ func removeTree(root *os.Root, name string) error {
 	}
 	_ = fs.WalkDir(root.FS(), name, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil && entry == nil || !entry.IsDir() {
-			return nil //nolint:nilerr // RemoveAll reports what cannot be removed
+			return nil // RemoveAll reports what cannot be removed
 		}
 		return root.Chmod(path, 0o700) //nolint:gosec // its owner may do everything, others nothing
 	})

@@ -58,7 +58,7 @@ func (d *Disk) start(size int64) error {
 	}
 	d.requests, d.encoder = requests, gob.NewEncoder(requests)
 	d.answers, d.decoder = answers, gob.NewDecoder(answers)
-	d.process = exec.Command(os.Args[0], "-test.run=^TestRecordedDisk$", "-test.timeout=0")
+	d.process = exec.Command(os.Args[0], "-test.run=^TestRecordedDisk$", "-test.timeout=0") //nolint:noctx // it ends by its pipe: a kill could hang in the kernel
 	d.process.Env = append(os.Environ(), directoryVariable+"="+d.dir, fmt.Sprintf("%s=%d", sizeVariable, size))
 	d.process.ExtraFiles = []*os.File{theirRequests, theirAnswers}
 	d.process.Stderr = os.Stderr

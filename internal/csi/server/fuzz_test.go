@@ -25,7 +25,7 @@ func fuzzed(t testing.TB) *fuzztest.Services {
 	driver, err := New(Options{
 		Mode: All, Version: "v1", Endpoint: "unix:///csi.sock", Traits: guarded.Traits(), Features: guarded.Features(),
 		Guard: guarded, Engine: &engine{}, NodeID: "n1", Registerer: prometheus.NewRegistry(),
-		Logger: slog.New(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger: slog.New(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug})), //nolint:sloglint // it has to format each record
 	})
 	if err != nil {
 		t.Fatal(err)

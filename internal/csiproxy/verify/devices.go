@@ -17,7 +17,7 @@ func (s *Session) devices() []verify.Check {
 		check("win-disks-two-ways", `each of these numbers is a \\.\PhysicalDriveN`,
 			"QueryDosDeviceW", "a disk is found one way and not the other", s.twoWays),
 		check("win-short-buffer", "IOCTL_STORAGE_QUERY_PROPERTY fills a short buffer with a header that has the size of the whole answer",
-			"STORAGE_DESCRIPTOR_HEADER", "long identifiers are cut", s.eachDisk(win32.Query, func(d win32.Device) verify.Result {
+			"STORAGE_DESCRIPTOR_HEADER", "long identifiers are cut", s.eachDisk(func(d win32.Device) verify.Result {
 				out := make([]byte, 8)
 				n, err := d.Control(win32.IoctlStorageQueryProperty,
 					win32.PropertyQuery{Property: win32.PropertyDevice, Type: win32.QueryStandard}.Encode(), out)
@@ -31,7 +31,7 @@ func (s *Session) devices() []verify.Check {
 				return verify.Held("%d bytes", size)
 			})),
 		check("win-geometry", "IOCTL_DISK_GET_DRIVE_GEOMETRY_EX has the disk's size without any access right",
-			"IOCTL_DISK_GET_DRIVE_GEOMETRY_EX", "sizes of disks are unknown", s.eachDisk(win32.Query, func(d win32.Device) verify.Result {
+			"IOCTL_DISK_GET_DRIVE_GEOMETRY_EX", "sizes of disks are unknown", s.eachDisk(func(d win32.Device) verify.Result {
 				out := make([]byte, 4<<10)
 				n, err := d.Control(win32.IoctlDiskGetDriveGeometryEx, nil, out)
 				if err != nil {
@@ -44,7 +44,7 @@ func (s *Session) devices() []verify.Check {
 				return verify.Held("%d bytes in sectors of %d", geometry.DiskSize, geometry.BytesPerSector)
 			})),
 		check("win-attributes", "IOCTL_DISK_GET_DISK_ATTRIBUTES answers without any access right",
-			"IOCTL_DISK_GET_DISK_ATTRIBUTES", "it is unknown which disks are online", s.eachDisk(win32.Query, func(d win32.Device) verify.Result {
+			"IOCTL_DISK_GET_DISK_ATTRIBUTES", "it is unknown which disks are online", s.eachDisk(func(d win32.Device) verify.Result {
 				out := make([]byte, 16)
 				n, err := d.Control(win32.IoctlDiskGetDiskAttributes, nil, out)
 				if err != nil {
@@ -54,7 +54,7 @@ func (s *Session) devices() []verify.Check {
 				return succeeded(err)
 			})),
 		check("win-length-needs-read", "IOCTL_DISK_GET_LENGTH_INFO needs read access: ERROR_ACCESS_DENIED without",
-			"the access bits of the control code", "a code is sent with too few rights", s.eachDisk(win32.Query, func(d win32.Device) verify.Result {
+			"the access bits of the control code", "a code is sent with too few rights", s.eachDisk(func(d win32.Device) verify.Result {
 				_, err := d.Control(win32.IoctlDiskGetLengthInfo, nil, make([]byte, 8))
 				return refused(err, win32.ErrorAccessDenied)
 			})),
@@ -115,8 +115,8 @@ func (s *Session) twoWays(context.Context) verify.Result {
 	return verify.Held("%v", others)
 }
 
-// eachDisk runs f on each disk. The first that does not hold counts.
-func (s *Session) eachDisk(access win32.Access, f func(win32.Device) verify.Result) func(context.Context) verify.Result {
+// eachDisk runs f on each disk, without any access right. The first that does not hold counts.
+func (s *Session) eachDisk(f func(win32.Device) verify.Result) func(context.Context) verify.Result {
 	return func(context.Context) verify.Result {
 		numbers, err := s.numbers()
 		if err != nil {
@@ -124,7 +124,7 @@ func (s *Session) eachDisk(access win32.Access, f func(win32.Device) verify.Resu
 		}
 		result := verify.Skipped("there is no disk")
 		for _, number := range numbers {
-			d, err := s.Machine.Devices.OpenDisk(number, access)
+			d, err := s.Machine.Devices.OpenDisk(number, win32.Query)
 			if err != nil {
 				return verify.Differed("open disk %d: %v", number, err)
 			}

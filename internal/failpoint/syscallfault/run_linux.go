@@ -31,7 +31,7 @@ type Plan func(Call) unix.Errno
 
 // Pretend is the value of a plan by which a call returns 0 and is not executed, such as
 // an fsync(2) that a program forgot. No error of the kernel has it (linux/err.h).
-const Pretend unix.Errno = 4096
+const Pretend unix.Errno = 4096 //nolint:errname // an action of a plan, not an error
 
 // Once fails the call with that number.
 func Once(number int, errno unix.Errno) Plan {

@@ -21,7 +21,7 @@ import (
 
 // advance takes one action after another until none is due. done reports that
 // nothing of the pod remains. again, if not 0, is the delay until the next call.
-func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, done bool, err error) {
+func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, done bool, err error) { //nolint:gocognit // one loop over the decisions
 	writer := store.WriterOf(ctx)
 	for {
 		pod, err := m.get(r.key)

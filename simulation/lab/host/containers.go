@@ -139,7 +139,7 @@ type process struct {
 }
 
 func newProcess(c hostContainer) *process {
-	return &process{container: c.container, ended: c.container.ended, closed: make(chan struct{})}
+	return &process{container: c.container, ended: c.ended, closed: make(chan struct{})}
 }
 
 // Wait implements pods.Process.

@@ -299,7 +299,7 @@ func (w *world) volumesAreReclaimed() error {
 }
 
 // usesAreTrue compares the host's records with the mounts and with what the driver did.
-func (w *world) usesAreTrue(uses []*store.VolumeUse) error {
+func (w *world) usesAreTrue(uses []*store.VolumeUse) error { //nolint:gocognit // one oracle, from the record to the mounts
 	mounts := map[string]bool{}
 	for _, at := range w.machine.mounts {
 		mounts[at.path] = true

@@ -67,7 +67,7 @@ func (w *World) consistent() error {
 	return errors.Join(w.claimsServed(), w.volumesNamed(), w.noIntents(), w.attachmentsTrue(), w.snapshotsTrue(), w.nothingHangs())
 }
 
-func (w *World) claimsServed() error {
+func (w *World) claimsServed() error { //nolint:gocognit // one oracle
 	for _, pvc := range all[*corev1.PersistentVolumeClaim](w.mirror, claims) {
 		if pvc.DeletionTimestamp != nil {
 			continue

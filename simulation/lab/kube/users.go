@@ -139,7 +139,7 @@ func pick[T object](w *World, resource string, ok func(T) bool) (T, bool) {
 	return lab.Pick(w.lab, found...), true
 }
 
-func (w *World) userActions() []lab.Action {
+func (w *World) userActions() []lab.Action { //nolint:gocognit // a table
 	return []lab.Action{
 		{Name: "a user creates a claim", Weight: 6, Do: func() { w.createClaim(func(*corev1.PersistentVolumeClaim) {}) }},
 		{Name: "a user deletes a claim", Weight: 5, Do: func() {
@@ -235,7 +235,7 @@ func (w *World) removePodsOf(pvc *corev1.PersistentVolumeClaim) {
 	}
 }
 
-func (w *World) adminActions() []lab.Action {
+func (w *World) adminActions() []lab.Action { //nolint:funlen // a table
 	return []lab.Action{
 		{Name: "an administrator creates the class again", Do: func() { w.putClass(lab.Pick(w.lab, "a", "b", "c")) }},
 		{Name: "an administrator retains a volume", Do: func() {

@@ -53,7 +53,7 @@ func acknowledged(ctx context.Context, verb, object string, command []string) er
 	output, err := exec.CommandContext(ctx, holdfast, command...).CombinedOutput() //nolint:gosec // arguments of this program
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the command was ended with its context
 		}
 		return fmt.Errorf("holdfast %v: %w: %s", command, err, output)
 	}

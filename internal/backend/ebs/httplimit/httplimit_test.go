@@ -20,6 +20,7 @@ func TestClient_endsAnAnswerAtItsLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() { _ = response.Body.Close() }()
 		got, err := io.ReadAll(response.Body)
 		if string(got) != text[:min(len(text), 4)] || (err == nil) != fits {
 			t.Errorf("%q: read %q, %v; want it whole: %t", text, got, err, fits)
@@ -29,7 +30,7 @@ func TestClient_endsAnAnswerAtItsLimit(t *testing.T) {
 
 // An empty or missing body of an error or a redirect has no limit to reach.
 func TestClient_leavesAnAnswerWithoutABody(t *testing.T) {
-	response, err := Client{noBody{}, 4}.Do(nil)
+	response, err := Client{noBody{}, 4}.Do(nil) //nolint:bodyclose // it has none
 	if err != nil || response.Body != nil {
 		t.Errorf("%+v, %v", response, err)
 	}

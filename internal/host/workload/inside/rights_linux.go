@@ -41,7 +41,7 @@ func assume(container Container) error {
 func boundingSet() (set uint64, err error) {
 	for number := range capabilities() {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(number), 0, 0, 0)
-		if err == unix.EINVAL { //nolint:errorlint // an Errno: an older kernel without it
+		if err == unix.EINVAL { // an older kernel without it
 			continue
 		}
 		if err != nil {
