@@ -247,7 +247,7 @@ func (w *world) crashHost() error {
 	w.host = nil
 	hp.process.Crash()
 	hp.cancel()
-	_ = <-hp.ended // the error of a process that was killed
+	<-hp.ended //nolint:errcheck // the error of a process that was killed
 	w.objects.unfollow()
 	w.calls = map[string]int{}
 	return hp.host.Close()

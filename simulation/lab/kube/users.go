@@ -139,7 +139,7 @@ func pick[T object](w *World, resource string, ok func(T) bool) (T, bool) {
 	return lab.Pick(w.lab, found...), true
 }
 
-func (w *World) userActions() []lab.Action { //nolint:gocognit // a table
+func (w *World) userActions() []lab.Action { //nolint:funlen,gocognit // a table
 	return []lab.Action{
 		{Name: "a user creates a claim", Weight: 6, Do: func() { w.createClaim(func(*corev1.PersistentVolumeClaim) {}) }},
 		{Name: "a user deletes a claim", Weight: 5, Do: func() {
