@@ -161,14 +161,14 @@ func TestDrain_isRecordedBeforeTheSignal(t *testing.T) {
 	f.until("a", hasPhase(corev1.PodRunning))
 	eventually(t, func() bool { return contentOf(started) == "main\n" })
 	shim := f.pid(pod, "main")
-	f.manager.Drain()
 	f.manager.mu.Lock()
 	r := f.manager.runs[pod.UID]
 	f.manager.mu.Unlock()
+	f.halt() // first, so that the controller does not record at the same time
+	f.manager.draining.Store(true)
 	if err := f.manager.recordDrain(r); err != nil {
 		t.Fatal(err)
 	}
-	f.halt()
 	if err := unix.Kill(shim, unix.SIGTERM); err != nil { // that of the drain, or of the shutdown
 		t.Fatal(err)
 	}
