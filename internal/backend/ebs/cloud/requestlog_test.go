@@ -82,7 +82,7 @@ func TestErrors_haveNoCredentials(t *testing.T) {
 	}
 	_, err = c.Zones(t.Context())
 	if err == nil {
-		t.Fatal("a refusal is no error")
+		t.Fatal("a refusal is not an error")
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
