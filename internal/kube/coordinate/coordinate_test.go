@@ -434,6 +434,32 @@ func TestSelect_theNodeOfTheSource(t *testing.T) {
 	}
 }
 
+// TestSelect_beforeTheRemovalIsHandled: the cache shows that a node has removed its
+// selection before the handlers of that change run, and another change queues the claim.
+func TestSelect_beforeTheRemovalIsHandled(t *testing.T) {
+	w := newWorld(t, twoNodes(newClaim("src", bound), newVolume("src", at(hostKey, "n2")), newClaim("a", cloneOf("src"), ofClass("fast")))...)
+	cached, handled := make(chan struct{}), make(chan struct{})
+	w.run(func(env *cluster.Env, _ *Options) {
+		env.Set.Claims().OnChange(func(old, now *corev1.PersistentVolumeClaim) {
+			if old != nil && now != nil && claim.SelectedNode(old) != "" && claim.SelectedNode(now) == "" {
+				close(cached)
+				<-handled
+			}
+		})
+	})
+	w.selected("a", "n2")
+	w.Put(newClaim("a", cloneOf("src"), ofClass("fast"))) // the node is full
+	<-cached
+	w.Put(newVolume("src", at(hostKey, "n2"), func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeReleased }))
+	w.Never(100*time.Millisecond, func() error {
+		if node := claim.SelectedNode(w.claim("a")); node != "" {
+			return fmt.Errorf("node %q is selected again at once", node)
+		}
+		return nil
+	})
+	close(handled)
+}
+
 // TestSources_ofANodeThatIsGone: nothing else removes their finalizers.
 func TestSources_ofANodeThatIsGone(t *testing.T) {
 	kept := func(pvc *corev1.PersistentVolumeClaim) { pvc.Finalizers = []string{lifecycle.CloneFinalizer} }

@@ -91,6 +91,7 @@ func (c *Controller) selectNode(
 	if c.hasVolume(pvc) {
 		return 0, nil // the controller-manager binds them
 	}
+	c.placements.deselected(pvc.UID)
 	if len(cluster.ClaimBySource().Values(pvc)) > 0 {
 		return c.selectBySource(ctx, pvc, class)
 	}

@@ -88,6 +88,17 @@ func (p *placements) forget(claim types.UID) {
 	delete(p.skipped, claim)
 }
 
+// deselected removes a claim from the node that the claim no longer names, and skips the
+// node. The cache may show that before the change is handled.
+func (p *placements) deselected(claim types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old, found := p.claims[claim]; found {
+		p.removeLocked(claim)
+		p.skipLocked(claim, old.node)
+	}
+}
+
 // skip keeps a node from being selected for a claim again soon.
 func (p *placements) skip(claim types.UID, node string) {
 	if node == "" {
@@ -95,6 +106,10 @@ func (p *placements) skip(claim types.UID, node string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.skipLocked(claim, node)
+}
+
+func (p *placements) skipLocked(claim types.UID, node string) {
 	if p.skipped[claim] == nil {
 		p.skipped[claim] = map[string]time.Time{}
 	}
