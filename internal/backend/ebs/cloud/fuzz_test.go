@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,15 +106,15 @@ func questions() []func(context.Context, *Client) (string, error) {
 	}
 }
 
-// liar answers every request with the same bytes.
+// liar answers every request with the same bytes. A call may ask from several goroutines.
 type liar struct {
 	status int
 	body   []byte
-	asked  int
+	asked  atomic.Int64
 }
 
 func (l *liar) Do(r *http.Request) (*http.Response, error) {
-	l.asked++
+	l.asked.Add(1)
 	if r.Body != nil {
 		_ = r.Body.Close()
 	}
@@ -144,14 +146,22 @@ func answersOfEmulator(f *testing.F) map[int][]byte {
 		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
 		_, _ = question(ctx, c) // an error's answer is a seed, too
 		cancel()
-		found[i] = recorder.last
+		found[i] = recorder.lastAnswer()
 	}
 	return found
 }
 
+// recorded keeps the last answer of a service, to whichever goroutine it was.
 type recorded struct {
 	next http.RoundTripper
+	mu   sync.Mutex
 	last []byte
+}
+
+func (r *recorded) lastAnswer() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
 }
 
 func (r *recorded) Do(request *http.Request) (*http.Response, error) {
@@ -159,10 +169,14 @@ func (r *recorded) Do(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.last, err = io.ReadAll(response.Body); err != nil {
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
 		return nil, err
 	}
-	response.Body = io.NopCloser(bytes.NewReader(r.last))
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = body
 	return response, nil
 }
 
@@ -208,7 +222,7 @@ func askLiar(t *testing.T, service *liar, ask func(context.Context, *Client) (st
 	var failed *Error
 	switch {
 	case err == nil && id == "":
-		t.Errorf("an answer about nothing, after %d requests", service.asked)
+		t.Errorf("an answer about nothing, after %d requests", service.asked.Load())
 	case err != nil && !errors.As(err, &failed) && !errors.Is(err, backend.ErrNotFound):
 		t.Errorf("the error is %T: %v", err, err)
 	case err != nil && err.Error() == "":
@@ -220,19 +234,22 @@ func askLiar(t *testing.T, service *liar, ask func(context.Context, *Client) (st
 }
 
 // pager answers each request with an empty page of volumes that names another one.
-type pager struct{ asked, differ int }
+type pager struct {
+	differ int64
+	asked  atomic.Int64
+}
 
 func (p *pager) Do(r *http.Request) (*http.Response, error) {
-	p.asked++
+	asked := p.asked.Add(1)
 	_ = r.Body.Close()
-	body := fmt.Sprintf("<DescribeVolumesResponse><nextToken>%d</nextToken></DescribeVolumesResponse>", p.asked%p.differ)
+	body := fmt.Sprintf("<DescribeVolumesResponse><nextToken>%d</nextToken></DescribeVolumesResponse>", asked%p.differ)
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader([]byte(body)))}, nil
 }
 
 // A list that never ends, at whatever answers in EC2's place, ends with an error: the
 // client must not ask for ever.
 func TestList_endsWhereEC2DoesNot(t *testing.T) {
-	for _, differ := range []int{1, 2, 1 << 30} {
+	for _, differ := range []int64{1, 2, 1 << 30} {
 		synctest.Test(t, func(t *testing.T) {
 			service := &pager{differ: differ}
 			c, err := New(t.Context(), Options{Region: "us-west-2", Credentials: StaticCredentials("id", "secret"), HTTPClient: service, Pacing: PacingOptions{Off: true}})
@@ -242,8 +259,8 @@ func TestList_endsWhereEC2DoesNot(t *testing.T) {
 			if _, err := c.ListVolumes(t.Context()); !errors.Is(err, backend.ErrUnavailable) {
 				t.Errorf("%d tokens: %v", differ, err)
 			}
-			if service.asked > mostPages+10 {
-				t.Errorf("%d tokens: %d requests", differ, service.asked)
+			if service.asked.Load() > mostPages+10 {
+				t.Errorf("%d tokens: %d requests", differ, service.asked.Load())
 			}
 			if err := c.Close(); err != nil {
 				t.Error(err)
