@@ -120,13 +120,17 @@ func (c hostConfig) serve(ctx context.Context, opened *host.Host, logger *slog.L
 	if err != nil {
 		return err
 	}
+	plugin, err := inheritedPlugin(c.volumePlugin)
+	if err != nil {
+		return err
+	}
 	servers := append(pages.servers, func(ctx context.Context) error {
 		guard.run(ctx)
 		<-ctx.Done()
 		return nil
 	})
 	return opened.Serve(ctx, host.DaemonOptions{
-		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin,
+		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin, PluginListener: plugin,
 		Status: pages.socket, Servers: servers, Pools: c.pools.list,
 		Ready: func() {
 			page.ready.Store(true)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,8 @@ type DaemonOptions struct {
 	Servers []func(context.Context) error
 	// VolumePlugin, if given, is the path of a socket for Docker and Podman.
 	VolumePlugin string
+	// PluginListener, if given, is that socket, which a service manager opened.
+	PluginListener net.Listener
 	// Ready is called when the running pods and drivers are adopted and the API answers.
 	Ready func()
 }
@@ -71,7 +74,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	}
 	// Both sockets take connections before the host says that it is ready, and the
 	// host's own is the last.
-	plugin, err := h.listenPlugin(ctx, options.VolumePlugin)
+	plugin, err := h.listenPlugin(ctx, options)
 	if err != nil {
 		return err
 	}

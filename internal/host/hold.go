@@ -334,11 +334,14 @@ type pluginSocket struct {
 	listener net.Listener
 }
 
-func (h *Host) listenPlugin(ctx context.Context, path string) (*pluginSocket, error) {
-	if path == "" {
+func (h *Host) listenPlugin(ctx context.Context, options DaemonOptions) (*pluginSocket, error) {
+	if options.PluginListener != nil {
+		return &pluginSocket{host: h, listener: options.PluginListener}, nil
+	}
+	if options.VolumePlugin == "" {
 		return nil, nil
 	}
-	listener, err := unixsocket.Listen(ctx, path)
+	listener, err := unixsocket.Listen(ctx, options.VolumePlugin)
 	if err != nil {
 		return nil, fmt.Errorf("the socket of the volume plugin: %w", err)
 	}
