@@ -160,8 +160,9 @@ test-nvme: test-packages
 	GO="$(GO)" test/nvme/run
 
 # A whole Debian under QEMU (docs/guides/machine-laboratory.md): what its disk loses,
-# one reboot and one power cut under load. The nightly target has 200 of each.
-MACHINE_TEST ?= .
+# one reboot and one power cut under load, a host that hangs, a container of Quadlet.
+# The nightly target has 200 reboots and power cuts, and all tests.
+MACHINE_TEST ?= Machine|Rounds|Watchdog|Quadlet
 MACHINE_REBOOTS ?= 1
 MACHINE_CUTS ?= 1
 MACHINE_SEED ?= 0
@@ -175,6 +176,7 @@ test-machine: bin/holdfast bin/machine-guest
 	$(ROOT) test/machine/install-packages
 	$(machine_test)
 
+test-machine-nightly: MACHINE_TEST = .
 test-machine-nightly: MACHINE_REBOOTS = 200
 test-machine-nightly: MACHINE_CUTS = 200
 test-machine-nightly: MACHINE_TIMEOUT = 48h

@@ -14,7 +14,7 @@ import (
 // up when it is called.
 func (l *loaded) check() {
 	l.t.Helper()
-	l.awaitWriters()
+	l.timed("writers", l.awaitWriters)
 	reports := l.Reports()
 	for _, name := range writers {
 		// The first record of a boot is the one after the last good one.
@@ -25,14 +25,15 @@ func (l *loaded) check() {
 	if got := l.shell("cat /srv/always/file"); got != "kept" {
 		l.t.Errorf("the file of the permanent hold has %q", got)
 	}
-	l.checkObjects()
+	l.timed("objects", l.checkObjects)
+	l.timed("pool", l.checkPool)
 	if got := l.mounted(); got != l.mounts {
 		l.t.Errorf("mounts:\n%s\nwant those of the first boot:\n%s", got, l.mounts)
 	}
 	if got := l.attached(); got != l.devices {
 		l.t.Errorf("loop devices of:\n%s\nwant those of the first boot:\n%s", got, l.devices)
 	}
-	l.checkStore()
+	l.timed("store", l.checkStore)
 }
 
 // object is what is read of any object.
@@ -94,7 +95,6 @@ func (l *loaded) checkObjects() {
 	}
 	clear(l.made)
 	clear(l.uncertain)
-	l.checkPool()
 }
 
 // checkPool waits until the pool has the volumes of the objects and nothing else.
@@ -123,12 +123,4 @@ func (l *loaded) checkPool() {
 func (l *loaded) checkStore() {
 	l.t.Helper()
 	l.shell("systemctl stop holdfast-host; holdfast host check; systemctl start holdfast-host; systemctl is-active foo sql")
-}
-
-// checkShutdown reads what the last shutdown logged.
-func (l *loaded) checkShutdown() {
-	l.t.Helper()
-	if got := l.shell("journalctl -b -1 --no-pager -o cat | grep -iE 'target is busy|failed unmounting|failed to unmount|unmount.*failed' || true"); got != "" {
-		l.t.Errorf("the shutdown logged:\n%s", got)
-	}
 }

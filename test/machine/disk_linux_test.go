@@ -7,10 +7,10 @@ import (
 )
 
 // overwrite has a file with "old" that is durable, and writes "new" over it, past
-// the machine's own cache: the disk has that, and no flush follows.
+// the machine's own cache: the disk has that, and no flush follows. It is a format.
 const overwrite = `cd /var/lib/holdfast
-	yes old | head -c 4096 >file; sync file; sync .
-	yes new | head -c 4096 >/run/new; dd if=/run/new of=file bs=4096 conv=notrunc oflag=direct status=none
+	printf 'old\n%%.0s' {1..1024} >file; sync file; sync .
+	printf 'new\n%%.0s' {1..1024} >/run/new; dd if=/run/new of=file bs=4096 conv=notrunc oflag=direct status=none
 	head -c 3 file`
 
 // TestMachine_losesWhatWasNotFlushed cuts the power after a file was synced and then

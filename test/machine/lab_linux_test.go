@@ -42,6 +42,12 @@ type lab struct {
 // newLab makes a machine, which is off, of the variant of the image.
 func newLab(t *testing.T, variant string) *lab {
 	t.Helper()
+	return newLabOf(t, *suite, variant)
+}
+
+// newLabOf makes a machine of a Debian release that has what the variant needs.
+func newLabOf(t *testing.T, suite, variant string) *lab {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run make test-machine")
 	}
@@ -50,7 +56,7 @@ func newLab(t *testing.T, variant string) *lab {
 		chosen = uint64(time.Now().UnixNano()) //nolint:gosec // a seed
 	}
 	t.Logf("-machine.seed=%d", chosen)
-	image, err := Image(t.Context(), *suite, variant)
+	image, err := Image(t.Context(), suite, variant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,6 +147,14 @@ func (l *lab) must(err error) {
 	}
 }
 
+// timed logs how long a step took.
+func (l *lab) timed(name string, step func()) {
+	l.t.Helper()
+	began := time.Now()
+	step()
+	l.t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+}
+
 func (l *lab) boot() {
 	l.t.Helper()
 	ctx, cancel := l.context()
@@ -159,6 +173,46 @@ func (l *lab) shell(format string, values ...any) string {
 	text, err := l.Shell(ctx, fmt.Sprintf(format, values...))
 	l.must(err)
 	return strings.TrimSpace(text)
+}
+
+func (l *lab) put(path, content string) {
+	l.t.Helper()
+	ctx, cancel := l.context()
+	defer cancel()
+	l.must(l.Put(ctx, path, []byte(content)))
+}
+
+// project is the directory of the machine for files of the project, where the commands of
+// guides run.
+const project = "/root/project"
+
+// putProject writes files of the project to the directory project.
+func (l *lab) putProject(paths ...string) {
+	l.t.Helper()
+	for _, path := range paths {
+		content, err := os.ReadFile(filepath.Join("../..", path))
+		l.must(err)
+		l.put(filepath.Join(project, path), string(content))
+	}
+}
+
+// eventually polls until a condition of the machine holds.
+func (l *lab) eventually(what string, holds func() bool) {
+	l.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); {
+		if time.Now().After(deadline) {
+			l.t.Fatalf("after %v, it is not so that %s", patience, what)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// checkShutdown reads what the last shutdown logged.
+func (l *lab) checkShutdown() {
+	l.t.Helper()
+	if got := l.shell("journalctl -b -1 --no-pager -o cat | grep -iE 'target is busy|failed unmounting|failed to unmount|unmount.*failed' || true"); got != "" {
+		l.t.Errorf("the shutdown logged:\n%s", got)
+	}
 }
 
 // shutDown has systemd reboot the machine and returns when it is off. It calls last

@@ -5,7 +5,6 @@ package machine
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -119,13 +118,6 @@ func newLoaded(l *lab) *loaded {
 	return load
 }
 
-func (l *loaded) put(path, content string) {
-	l.t.Helper()
-	ctx, cancel := l.context()
-	defer cancel()
-	l.must(l.Put(ctx, path, []byte(content)))
-}
-
 // shellBlock finds the commands of a page.
 var shellBlock = regexp.MustCompile("(?s)(?:<!-- test-docs: before\n(.*?)-->\n)?```sh\n(.*?)```")
 
@@ -133,11 +125,7 @@ var shellBlock = regexp.MustCompile("(?s)(?:<!-- test-docs: before\n(.*?)-->\n)?
 // a directory that has what they need of the project. Its unit foo is ours.
 func (l *loaded) followGuide() {
 	l.t.Helper()
-	for _, path := range []string{"deploy/systemd/holdfast-host.service", "examples/quickstart.yaml"} {
-		content, err := os.ReadFile(filepath.Join("../..", path))
-		l.must(err)
-		l.put("/root/project/"+path, string(content))
-	}
+	l.putProject("deploy/systemd/holdfast-host.service", "examples/quickstart.yaml")
 	l.put("/etc/systemd/system/foo.service", unitOfFoo)
 	l.shell("systemctl daemon-reload; systemctl enable foo.service; cp %s /root/holdfast; ln -s /root/holdfast /root/project/holdfast", holdfastPath)
 	page, err := os.ReadFile("../../docs/guides/systemd.md")

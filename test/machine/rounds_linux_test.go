@@ -37,17 +37,17 @@ func TestRounds_everyUnitComesBackWithItsData(t *testing.T) {
 
 func (l *loaded) rebootRound() {
 	l.t.Helper()
-	l.work()
+	l.timed("work", l.work)
 	// What the load does until the shutdown ends it is acknowledged as well.
 	l.shutDown(l.note)
 	l.boot()
 	l.check()
-	l.checkShutdown()
+	l.timed("the shutdown's journal", l.checkShutdown)
 }
 
 func (l *loaded) cutRound() {
 	l.t.Helper()
-	l.work()
+	l.timed("work", l.work)
 	l.Kill()
 	l.note()
 	// Nothing of the disk's cache, all, or any part of it.

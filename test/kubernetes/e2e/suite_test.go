@@ -23,7 +23,6 @@ type suite struct {
 	deployment *deployment.Deployment
 	api        kubernetes.Interface
 	snapshots  snapshots.Interface
-	traces     *traces
 }
 
 // chartValues are the chart's values of all installations; tests may override them.
@@ -34,8 +33,7 @@ var chartValues = []string{"log.level=info", "controllers.crossNamespaceSources=
 func start(t *testing.T) *suite {
 	t.Helper()
 	s := up(t, cluster.Options{Dir: "e2e", FeatureGates: map[string]bool{"CrossNamespaceVolumeDataSource": true}})
-	s.traces = receiveTraces(t, s)
-	s.install(t, deployment.Options{Values: append(s.traces.values(), chartValues...)})
+	s.install(t, deployment.Options{Values: chartValues})
 	return s
 }
 

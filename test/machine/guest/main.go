@@ -11,7 +11,7 @@ import (
 )
 
 const usage = `machine-guest agent                         runs the laboratory's requests
-machine-guest write NAME FILE               appends numbered records, each with fsync, and reports them as NAME
+machine-guest write NAME FILE               appends numbered records, each with fsync, and reports them as NAME, if it is not -
 machine-guest verify FILE                   prints the number of the last good record
 machine-guest sql NAME FILE                 inserts numbered rows with sqlite3, and reports them as NAME
 machine-guest churn PREFIX                  creates, copies and deletes claims and snapshots without end, and reports them`

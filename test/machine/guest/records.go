@@ -54,6 +54,10 @@ func verifyRecords(path string) error {
 	return file.Close()
 }
 
+// unreported is the name of records that are not reported, since the program runs
+// where the agent's socket is not.
+const unreported = "-"
+
 // writeRecords continues after the last good record of the file: what a power cut
 // left behind it was not durable.
 func writeRecords(ctx context.Context, name, path string) error {
@@ -77,8 +81,10 @@ func writeRecords(ctx context.Context, name, path string) error {
 		if err := file.Sync(); err != nil {
 			return err
 		}
-		if err := report("%s %d", name, number); err != nil {
-			return err
+		if name != unreported {
+			if err := report("%s %d", name, number); err != nil {
+				return err
+			}
 		}
 		time.Sleep(pause)
 	}
