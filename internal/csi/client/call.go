@@ -27,9 +27,10 @@ func call[Q proto.Message, A any](
 	defer c.begin()()
 	start, thing := time.Now(), subject(request)
 	ctx, end := c.traced(ctx, name, thing)
+	ctx, arrived := c.noteArrival(ctx)
 	var trailer metadata.MD
 	answer, err := invoke(ctx, request, grpc.Trailer(&trailer))
-	err = ended(ctx, known(err))
+	err = ended(ctx, known(arrived.checked(err)))
 	if warnings := trailer.Get(message.WarningTrailer); len(warnings) > 0 {
 		secrets := message.SecretsOf(request)
 		for _, text := range warnings {

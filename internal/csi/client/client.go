@@ -167,7 +167,7 @@ func SocketPath(endpoint string) (string, error) {
 }
 
 // connectionWatch drops the driver's capabilities when a connection ends: the next one
-// may reach another version of it.
+// may reach another version of it. It notes the trailers of answers.
 type connectionWatch struct {
 	client *Client
 }
@@ -175,7 +175,6 @@ type connectionWatch struct {
 func (w *connectionWatch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
 	return ctx
 }
-func (w *connectionWatch) HandleRPC(context.Context, stats.RPCStats) {}
 func (w *connectionWatch) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
 	return ctx
 }

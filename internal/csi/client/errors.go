@@ -15,7 +15,8 @@ import (
 )
 
 // Error is a driver's answer that is not OK. It wraps the sentinel of package backend
-// for its code, a context's error, or claim.ErrDriverFailed.
+// for its code, a context's error, or claim.ErrDriverFailed; or, if gRPC answered in the
+// driver's place, an error of no such class: the outcome is unknown then.
 type Error struct {
 	Driver string
 	Call   string // the RPC
@@ -51,10 +52,14 @@ func translate(err error, driver, call, thing string, secrets redact.Secrets) er
 	if !ok {
 		return fmt.Errorf("driver %s: %s %s: %w", driver, call, thing, err)
 	}
+	kind := kindOf(answer.Code())
+	if errors.Is(err, errNoAnswer) {
+		kind = errNoAnswer
+	}
 	return &Error{
 		Driver: driver, Call: call, Thing: thing,
 		Code: answer.Code().String(), Message: secrets.Text(answer.Message()),
-		number: answer.Code(), kind: kindOf(answer.Code()),
+		number: answer.Code(), kind: kind,
 	}
 }
 
