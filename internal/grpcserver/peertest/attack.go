@@ -26,8 +26,8 @@ import (
 
 // Server is what is attacked.
 type Server struct {
-	// Network and Address are as in net.Dial. Over TCP, the hostile peers are at
-	// 127.0.0.2.
+	// Network and Address are as in net.Dial; or "pipe" and the path of a named pipe, on
+	// Windows. Over TCP, the hostile peers are at 127.0.0.2.
 	Network, Address string
 	// TLS is whether it speaks TLS; its certificate is not verified.
 	TLS bool
@@ -42,8 +42,11 @@ type Server struct {
 	Memory uint64
 }
 
-// timeout bounds the writes of a peer.
-const timeout = time.Second
+// timeout bounds the writes of a peer, and connecting bounds its wait for a connection.
+const (
+	timeout    = time.Second
+	connecting = 5 * time.Second
+)
 
 // variable of the environment has the Server for the process of the peers.
 const variable = "HOLDFAST_TEST_PEERS"
@@ -94,7 +97,10 @@ func (s Server) misbehave(in io.Reader, out io.Writer) error {
 }
 
 func (s Server) dial(ctx context.Context, name string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: 5 * time.Second}
+	if s.Network == "pipe" {
+		return dialPipe(ctx, s.Address)
+	}
+	dialer := net.Dialer{Timeout: connecting}
 	if s.Network == "tcp" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 	}

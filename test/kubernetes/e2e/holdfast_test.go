@@ -20,6 +20,7 @@ var together = []test{
 	{"an inline volume lives and dies with its pod", true, livesAndDiesWithItsPod},
 	{"a claim is labelled for its node", true, (*scene).isLabelledForItsNode},
 	{"the binary is a plugin of kubectl", true, (*scene).isAPluginOfKubectl},
+	{"a claim and a mount are traced", true, (*scene).isTraced},
 	{"a node changes its own objects only", false, (*scene).refusesObjectsOfOtherNodes},
 	{"a generic ephemeral volume is a claim of its pod", false, isAClaimOfItsPod},
 	{"each replica of a StatefulSet has its volume", false, isOfOneReplicaForEver},

@@ -23,6 +23,7 @@ type suite struct {
 	deployment *deployment.Deployment
 	api        kubernetes.Interface
 	snapshots  snapshots.Interface
+	traces     *traces
 }
 
 // chartValues are the chart's values of all installations; tests may override them.
@@ -33,7 +34,8 @@ var chartValues = []string{"log.level=info", "controllers.crossNamespaceSources=
 func start(t *testing.T) *suite {
 	t.Helper()
 	s := up(t, cluster.Options{Dir: "e2e", FeatureGates: map[string]bool{"CrossNamespaceVolumeDataSource": true}})
-	s.install(t, deployment.Options{Values: chartValues})
+	s.traces = receiveTraces(t, s)
+	s.install(t, deployment.Options{Values: append(s.traces.values(), chartValues...)})
 	return s
 }
 
