@@ -53,6 +53,7 @@ test: test-packages size bin/ec2emu
 	$(GO) build ./...
 	$(MAKE) test-monitoring-short
 	$(ROOT) $(GO) test -p $(TEST_JOBS) -timeout 30m -exec $(CURDIR)/test/isolated ./...
+	$(MAKE) simulate-short
 
 # What `make test` proves, and the local backend's sweeps whole on ext4 too and its
 # model with 10,000 operations; `make test` runs there the operations that copy, and

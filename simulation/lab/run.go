@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
+	random "k8s.io/apimachinery/pkg/util/rand"
 )
 
 // World builds what is simulated, drives it through the Lab, and returns the rule that was
@@ -50,6 +53,11 @@ func run(t *testing.T, from *source, world World) (result Result) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	runtime.MemProfileRate = 0 // its samples take random numbers
+	// What takes its random numbers from elsewhere than the runtime:
+	uuid.SetRand(&counter{})
+	random.Seed(1)
+	defer uuid.SetRand(nil)
+	_ = time.Now().Local().String() // reads the file of the time zone, which the bubble must not do
 	watchdog := time.AfterFunc(hangs, func() {
 		panic(fmt.Sprintf("a run is blocked by something outside its bubble; it has made %d choices", len(from.made)))
 	})
@@ -66,6 +74,17 @@ func run(t *testing.T, from *source, world World) (result Result) {
 	result.Choices = from.made
 	collect()
 	return result
+}
+
+// counter makes UUIDs that are the same in each run.
+type counter struct{ n uint64 }
+
+func (c *counter) Read(p []byte) (int, error) {
+	c.n++
+	for i := range p {
+		p[i] = byte(c.n >> (8 * (uint(i) % 4)))
+	}
+	return len(p), nil
 }
 
 // guarded turns a panic of the world's own goroutine into an error.

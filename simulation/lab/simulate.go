@@ -1,45 +1,54 @@
 package lab
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// Simulate runs the seeds that the environment names:
+// Simulate runs seeds of the world of a door, each in a process of its own, since what ran
+// before in a process changes the order of its goroutines. The environment names them:
 //
-//	SEED=N        one seed: prints its trace and hash, and shrinks a failure
-//	FIRST=N       the first of many seeds; 0 without it
-//	SEEDS=N       how many; otherwise those of the argument
-//	CHOICES=TEXT  a run of these choices instead of a seed
-//	TRACE=FILE    a file for the trace of the last run
-//	FOR=DURATION  no seed begins later than that
+//	SEED=N          one seed; its failure is shrunk
+//	CHOICES=TEXT    a run of these choices instead of a seed
+//	FIRST=N         the first of many seeds; 0 without it
+//	SEEDS=N         how many; 1 without it
+//	DEFECT=NAME     with this planted defect
+//	DEFECTS=NAMES   searches for the first seed that finds each of these planted defects
+//	PROCESSES=N     how many run at a time; one for each processor without it
+//	TRACE=FILE      a file for the trace of the run, or of the first failure
+//	VERBOSE=1       a line for each seed
 //
-// It fails for the first seed that fails, with the end of its trace.
-func Simulate(t *testing.T, seeds int, world World) {
+// A failure has the rule that was broken, the end of the trace, and the command that repeats
+// it.
+func Simulate(t *testing.T, door string, world World) {
 	t.Helper()
-	s := simulation{t: t, world: world}
+	if what := os.Getenv(childRun); what != "" {
+		runChild(t, what, world)
+		return
+	}
+	s := simulation{t: t, door: door, defect: os.Getenv("DEFECT")}
 	switch {
 	case os.Getenv("CHOICES") != "":
-		choices, err := ParseChoices(os.Getenv("CHOICES"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.report(Replay(t, choices, world))
+		s.report(s.run(t.Context(), "choices "+os.Getenv("CHOICES")))
 	case os.Getenv("SEED") != "":
 		s.one(s.number("SEED", 0))
+	case os.Getenv("DEFECTS") != "":
+		s.search(strings.Fields(os.Getenv("DEFECTS")))
 	default:
-		s.many(s.number("FIRST", 0), s.number("SEEDS", seeds))
+		s.many()
 	}
 }
 
+// simulation runs seeds in processes.
 type simulation struct {
-	t     *testing.T
-	world World
+	t            *testing.T
+	door, defect string
 }
 
 func (s simulation) number(name string, otherwise int) int {
@@ -58,61 +67,39 @@ func (s simulation) number(name string, otherwise int) int {
 // one runs a seed, and shrinks its failure.
 func (s simulation) one(seed int) {
 	s.t.Helper()
-	result := Run(s.t, uint64(seed), s.world) //nolint:gosec // not negative
-	s.t.Logf("seed %d: trace %s, %d steps, %v of virtual time", seed, result.Hash, result.Steps, result.Virtual.Round(time.Second))
-	s.save(result)
-	if result.Err == nil {
+	o := s.run(s.t.Context(), seedRun(seed))
+	s.t.Logf("seed %d: trace %s, %d steps, %v of virtual time", seed, o.Hash, o.Steps, o.Virtual.Round(time.Second))
+	s.save(o)
+	if o.Failure == "" {
 		return
 	}
-	shrunk := shrink(result.Choices, s.fails)
-	s.t.Logf("shrunk to: CHOICES=%q", shrunk)
-	s.report(result)
-}
-
-// fails runs choices in a process of their own, since what a process has run before changes
-// the order of its goroutines.
-func (s simulation) fails(choices Choices) bool {
-	child := exec.CommandContext(s.t.Context(), os.Args[0], "-test.run", "^"+s.t.Name()+"$") //nolint:gosec // this program
-	child.Env = append(os.Environ(), "SEED=", "TRACE=", "CHOICES="+choices.String())
-	return child.Run() != nil
-}
-
-// many runs seeds until one fails.
-func (s simulation) many(first, count int) {
-	s.t.Helper()
-	limit, err := time.ParseDuration(os.Getenv("FOR"))
-	if err != nil {
-		limit = 24 * time.Hour
+	began, runs := time.Now(), 0
+	small := shrink(o.choices(), func(choices Choices) bool {
+		runs++
+		return s.run(s.t.Context(), "choices "+choices.String()).Failure != ""
+	})
+	if runs > 0 {
+		shrunk := s.run(s.t.Context(), "choices "+small.String())
+		s.t.Logf("shrunk from %d choices, %d of them not 0, to %d and %d, in %d runs and %v:\n%s\nCHOICES=%q",
+			len(o.choices()), o.choices().faults(), len(small), small.faults(), runs, time.Since(began).Round(time.Second), shrunk.Failure, small)
 	}
-	began, steps := time.Now(), 0
-	for seed := first; seed < first+count && time.Since(began) < limit; seed++ {
-		s.mark(seed)
-		result := Run(s.t, uint64(seed), s.world) //nolint:gosec // not negative
-		steps += result.Steps
-		if os.Getenv("VERBOSE") != "" {
-			s.t.Logf("seed %d: trace %s, %d steps, %v: %v", seed, result.Hash, result.Steps, time.Since(began), result.Err)
-		}
-		if result.Err != nil {
-			s.t.Errorf("seed %d fails after %d seeds and %v", seed, seed-first+1, time.Since(began).Round(time.Millisecond))
-			s.save(result)
-			s.report(result)
-			return
+	s.report(o)
+}
+
+// faults counts the choices that are not the harmless ones.
+func (c Choices) faults() (count int) {
+	for _, choice := range c {
+		if choice != 0 {
+			count++
 		}
 	}
-	s.t.Logf("seeds %d to %d: %d steps in %v", first, first+count-1, steps, time.Since(began).Round(time.Millisecond))
+	return count
 }
 
-// mark writes the seed that runs into a file, for a process that crashes.
-func (s simulation) mark(seed int) {
-	if file := os.Getenv("RUNNING"); file != "" {
-		_ = os.WriteFile(file, []byte(fmt.Sprint(seed)), 0o600) // a help only
-	}
-}
-
-func (s simulation) save(result Result) {
+func (s simulation) save(o outcome) {
 	s.t.Helper()
 	if file := os.Getenv("TRACE"); file != "" {
-		if err := os.WriteFile(file, []byte(strings.Join(result.Trace, "\n")+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(strings.Join(o.Trace, "\n")+"\n"), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -122,10 +109,80 @@ func (s simulation) save(result Result) {
 const shown = 60
 
 // report fails the test for a run that has failed.
-func (s simulation) report(result Result) {
+func (s simulation) report(o outcome) {
 	s.t.Helper()
-	s.save(result)
-	if result.Err != nil {
-		s.t.Errorf("%v\ntrace %s ends with:\n%s", result.Err, result.Hash, strings.Join(result.Trace[max(0, len(result.Trace)-shown):], "\n"))
+	s.save(o)
+	if o.Failure != "" {
+		s.t.Errorf("%s\ntrace %s ends with:\n%s", o.Failure, o.Hash, strings.Join(o.Trace[max(0, len(o.Trace)-shown):], "\n"))
 	}
+}
+
+// command repeats a seed.
+func (s simulation) command(seed int) string {
+	text := fmt.Sprintf("make simulate DOOR=%s SEED=%d", s.door, seed)
+	if s.defect != "" {
+		text += " DEFECT=" + s.defect
+	}
+	return text
+}
+
+// outcome is the result of a run, from one process to another.
+type outcome struct {
+	Failure, Hash, Choices string
+	Steps                  int
+	Virtual                time.Duration
+	Trace                  []string
+	// cpu is what the process used.
+	cpu time.Duration
+}
+
+// choices are those of the run; none if its process crashed.
+func (o outcome) choices() Choices {
+	c, err := ParseChoices(o.Choices)
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// runChild runs what the parent asked for, and prints the outcome.
+func runChild(t *testing.T, what string, world World) {
+	t.Helper()
+	var result Result
+	kind, text, _ := strings.Cut(what, " ")
+	if kind == "seed" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result = Run(t, seed, world)
+	} else {
+		choices, err := ParseChoices(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result = Replay(t, choices, world)
+	}
+	o := outcome{Hash: result.Hash, Choices: result.Choices.String(), Steps: result.Steps, Virtual: result.Virtual, Trace: result.Trace}
+	if result.Err != nil {
+		o.Failure = result.Err.Error()
+	}
+	line, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("\n%s%s\n", outcomeMark, line)
+}
+
+// errNoOutcome is that of a process that ended without an outcome.
+var errNoOutcome = errors.New("the process ended without an outcome")
+
+// readOutcome finds the outcome in what a process printed.
+func readOutcome(output []byte) (o outcome, err error) {
+	for line := range strings.Lines(string(output)) {
+		if text, ok := strings.CutPrefix(line, outcomeMark); ok {
+			return o, json.Unmarshal([]byte(text), &o)
+		}
+	}
+	return o, errNoOutcome
 }

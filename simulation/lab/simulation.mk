@@ -3,28 +3,34 @@
 # the randomness out of the Go runtime, so that a seed repeats bit for bit.
 DOOR ?= kube
 SIMULATION := $(CURDIR)/bin/simulation
-# One processor and no garbage collection while a seed runs: both change the order of goroutines.
-SIMULATE := env GOMAXPROCS=1 GOGC=off
+SIMULATE := -test.v -test.timeout 0 -test.run 'TestSimulate$$'
 
-.PHONY: bin/simulation/kube.test bin/simulation/host.test simulate simulate-short simulate-all simulate-defects
-bin/simulation/kube.test bin/simulation/host.test: bin/simulation/%.test:
-	$(GO) run ./simulation/lab/overlay/cmd/make-overlay -o $(SIMULATION)/overlay
-	$(GO) test -tags=$(TAGS),simulate -vet=off -overlay $(SIMULATION)/overlay/overlay.json -c -o $@ ./simulation/lab/$*
+# build-simulation NAME OVERLAY-OPTIONS DOOR: a test binary of a door.
+define build-simulation
+	$(GO) run ./simulation/lab/overlay/cmd/make-overlay $(2) -o $(SIMULATION)/$(1)-overlay
+	$(GO) test -tags=$(TAGS),simulate -vet=off -overlay $(SIMULATION)/$(1)-overlay/overlay.json -c -o $(SIMULATION)/$(3)-$(1).test ./simulation/lab/$(3)
+endef
 
-# One seed: its trace's hash, or its failure, shrunk. SEED=N, or CHOICES="…" of a failure.
-simulate: bin/simulation/$(DOOR).test
-	cd simulation/lab/$(DOOR) && $(SIMULATE) SEED="$(SEED)" CHOICES="$(CHOICES)" TRACE=$(SIMULATION)/trace $(SIMULATION)/$(DOOR).test -test.v -test.run 'TestSimulate$$'
+.PHONY: simulate simulate-short simulate-all simulate-defects
+# One seed: its trace's hash, or its failure, shrunk. SEED=N, or CHOICES="…" of a failure. With
+# DEFECT=NAME a known defect is planted.
+simulate:
+	$(call build-simulation,$(if $(DEFECT),defects,sound),$(if $(DEFECT),-defects),$(DOOR))
+	SEED="$(SEED)" CHOICES="$(CHOICES)" DEFECT="$(DEFECT)" TRACE=$(SIMULATION)/trace $(SIMULATION)/$(DOOR)-$(if $(DEFECT),defects,sound).test $(SIMULATE)
 
-# Some of them.
-simulate-short: bin/simulation/$(DOOR).test
-	simulation/lab/run-seeds $(SIMULATION)/$(DOOR).test $(or $(SEEDS),300)
+# Some seeds of both doors.
+simulate-short:
+	$(call build-simulation,sound,,kube)
+	$(call build-simulation,sound,,host)
+	SEEDS=$(or $(SEEDS),150) TRACE=$(SIMULATION)/trace $(SIMULATION)/kube-sound.test $(SIMULATE)
+	SEEDS=$(or $(SEEDS),150) TRACE=$(SIMULATION)/trace $(SIMULATION)/host-sound.test $(SIMULATE)
 
 # The whole: 10,000 seeds of a door.
-simulate-all: bin/simulation/$(DOOR).test
-	time simulation/lab/run-seeds $(SIMULATION)/$(DOOR).test $(or $(SEEDS),10000)
+simulate-all:
+	$(call build-simulation,sound,,$(DOOR))
+	FIRST="$(FIRST)" SEEDS=$(or $(SEEDS),10000) TRACE=$(SIMULATION)/trace $(SIMULATION)/$(DOOR)-sound.test $(SIMULATE)
 
 # Each known defect, planted in turn, has to be found within 2,000 seeds.
 simulate-defects:
-	$(GO) run ./simulation/lab/overlay/cmd/make-overlay -defects -o $(SIMULATION)/defects
-	$(GO) test -tags=$(TAGS),simulate -vet=off -overlay $(SIMULATION)/defects/overlay.json -c -o $(SIMULATION)/$(DOOR)-defects.test ./simulation/lab/$(DOOR)
-	simulation/lab/find-defects $(SIMULATION)/$(DOOR)-defects.test $(DOOR) $(or $(SEEDS),2000)
+	$(call build-simulation,defects,-defects,$(DOOR))
+	SEEDS=$(or $(SEEDS),2000) DEFECTS="$(or $(DEFECTS),$$($(GO) run ./simulation/lab/defects/cmd/list-defects $(DOOR)))" $(SIMULATION)/$(DOOR)-defects.test $(SIMULATE)

@@ -22,4 +22,4 @@ func world() lab.World {
 }
 
 // TestSimulate runs some seeds. For the build tag, see the test of the Kubernetes door.
-func TestSimulate(t *testing.T) { lab.Simulate(t, 10, world()) }
+func TestSimulate(t *testing.T) { lab.Simulate(t, "host", world()) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -14,8 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"testing/synctest"
-
-	"github.com/google/uuid"
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	product "github.com/holdfast-csi/holdfast/internal/host"
@@ -98,7 +97,7 @@ func World(options Options) lab.World {
 		if options.Steps == 0 {
 			options.Steps = DefaultSteps
 		}
-		root, err := os.MkdirTemp(options.Directory, "simulated-host-")
+		root, err := newRoot(options.Directory)
 		if err != nil {
 			return err
 		}
@@ -113,8 +112,21 @@ func World(options Options) lab.World {
 	}
 }
 
+// newRoot makes a directory whose path has the same length in each run: what is allocated for
+// it must not differ.
+func newRoot(directory string) (string, error) {
+	if directory == "" {
+		directory = os.TempDir()
+	}
+	for number := os.Getpid(); ; number++ {
+		root := filepath.Join(directory, fmt.Sprintf("simulated-host-%010d", number))
+		if err := os.Mkdir(root, 0o700); !errors.Is(err, fs.ErrExist) {
+			return root, err
+		}
+	}
+}
+
 func newWorld(l *lab.Lab, options Options, root string) *world {
-	uuid.SetRand(&counter{})
 	w := &world{
 		lab: l, options: options, machine: newMachine(root), kernel: l.Process("machine"), containers: map[string]*container{},
 		instances: map[string]*instance{}, sockets: map[string]string{}, disconnects: map[string][]func(){},
@@ -125,17 +137,6 @@ func newWorld(l *lab.Lab, options Options, root string) *world {
 	}
 	w.storage = newStorage(w)
 	return w
-}
-
-// counter makes UIDs that are the same in each run.
-type counter struct{ n uint64 }
-
-func (c *counter) Read(p []byte) (int, error) {
-	c.n++
-	for i := range p {
-		p[i] = byte(c.n >> (8 * (uint(i) % 4)))
-	}
-	return len(p), nil
 }
 
 // live is the whole life of the world.

@@ -65,6 +65,19 @@ func (w *World) explained() error {
 	return nil
 }
 
+// explainPods asks `why` about the pods that wait for an attachment.
+func (w *World) explainPods(va *storagev1.VolumeAttachment) error {
+	for _, pod := range all[*corev1.Pod](w.mirror, pods) {
+		pvc, ok := get[*corev1.PersistentVolumeClaim](w.mirror, claims, pod.Namespace, claimOf(pod))
+		if ok && pod.DeletionTimestamp == nil && pod.Spec.NodeName == va.Spec.NodeName && pvc.Spec.VolumeName == volumeOf(va) {
+			if err := w.ask(why.Subject{Kind: "pod", Namespace: pod.Namespace, Name: pod.Name}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (w *World) attachedTo(volume, node string) bool {
 	for _, va := range all[*storagev1.VolumeAttachment](w.mirror, attachments) {
 		if volumeOf(va) == volume && va.Spec.NodeName == node {

@@ -15,10 +15,18 @@ import (
 
 // observeAttachment checks that a VolumeAttachment says attached only once the volume is.
 func (w *World) observeAttachment(c apiserver.Change) {
-	if c.Resource != attachments || c.Event != "MODIFIED" || c.Subresource != "status" {
+	if c.Resource != attachments || c.Event != "MODIFIED" {
 		return
 	}
 	va, ok := get[*storagev1.VolumeAttachment](w.mirror, attachments, "", c.Name)
+	if ok && len(va.Finalizers) > 0 {
+		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok {
+			delete(w.storage.racing, pv.Spec.CSI.VolumeHandle+" id-"+va.Spec.NodeName)
+		}
+	}
+	if c.Subresource != "status" {
+		return
+	}
 	if !ok || !va.Status.Attached || va.DeletionTimestamp != nil {
 		return
 	}
@@ -39,6 +47,7 @@ const tooOld = 5 * time.Minute
 type gone struct {
 	claims  map[types.UID]time.Time
 	intents map[string]bool
+	volumes map[string]bool // whose deletion was asked for
 }
 
 // observeIntents checks that no volume is begun for a claim that has been gone for long.

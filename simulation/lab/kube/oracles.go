@@ -151,6 +151,12 @@ func (w *World) noIntents() error {
 func (w *World) attachmentsTrue() error {
 	desired := map[string]bool{}
 	for _, va := range all[*storagev1.VolumeAttachment](w.mirror, attachments) {
+		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok && pv.DeletionTimestamp != nil && !va.Status.Attached && va.DeletionTimestamp == nil {
+			if err := w.explainPods(va); err != nil {
+				return err
+			}
+			continue // a volume that goes is not attached
+		}
 		if va.DeletionTimestamp != nil || !va.Status.Attached {
 			return fmt.Errorf("VolumeAttachment of %s to %s: attached %t, deleted %v, %+v", volumeOf(va), va.Spec.NodeName, va.Status.Attached, va.DeletionTimestamp, va.Status.AttachError)
 		}

@@ -39,4 +39,4 @@ func world(t *testing.T) lab.World {
 
 // TestSimulate runs a seed. It has a build tag, since a seed repeats only in a binary with the
 // overlay, which `make simulate` builds: without it, a failure could not be repeated.
-func TestSimulate(t *testing.T) { lab.Simulate(t, 1, world(t)) }
+func TestSimulate(t *testing.T) { lab.Simulate(t, "kube", world(t)) }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 	"github.com/holdfast-csi/holdfast/simulation/lab"
@@ -39,6 +40,9 @@ type storage struct {
 	bare map[string]bool
 	// forced are attachments whose VolumeAttachment was removed by force.
 	forced map[string]bool
+	// racing are those of them of which no VolumeAttachment has a finalizer again: a process
+	// that has begun to publish cannot know that.
+	racing map[string]bool
 	// busy are the volumes and snapshots that have a call in progress: another one is
 	// rejected, as a driver must, until the first has had its effect.
 	mu   sync.Mutex
@@ -46,7 +50,7 @@ type storage struct {
 }
 
 func newStorage(w *World) *storage {
-	return &storage{world: w, later: w.lab.Process("storage"), bare: map[string]bool{}, forced: map[string]bool{}, busy: map[string]bool{}}
+	return &storage{world: w, later: w.lab.Process("storage"), bare: map[string]bool{}, forced: map[string]bool{}, racing: map[string]bool{}, busy: map[string]bool{}}
 }
 
 // begin begins a call for a volume or snapshot; ok is false if there is one in progress.
@@ -210,7 +214,7 @@ func (w *World) checkCall(p *process, rpc string, request any) {
 			w.violate("%s deletes volume %s, which %s", p.Name(), r.GetVolumeId(), why)
 		}
 	case *csi.ControllerPublishVolumeRequest:
-		if !w.recorded(r.GetVolumeId(), r.GetNodeId()) {
+		if !w.recorded(r.GetVolumeId(), r.GetNodeId()) && !w.storage.racing[r.GetVolumeId()+" "+r.GetNodeId()] {
 			w.violate("%s publishes volume %s to %s, and no VolumeAttachment with a finalizer records it", p.Name(), r.GetVolumeId(), r.GetNodeId())
 		}
 	}
@@ -268,16 +272,27 @@ func (w *World) recorded(handle, node string) bool {
 func (s *storage) isForced(handle, node string) bool { return s.forced[handle+" "+node] }
 
 // observeVolume notes the volumes whose PersistentVolumes were deleted with policy Retain:
-// they stay without an object.
+// they stay without an object. So does one that was given up and deleted before the controllers
+// could protect it again.
 func (w *World) observeVolume(c apiserver.Change) {
 	w.observeAttachment(c)
 	w.observeIntents(c)
-	if c.Resource != volumes || c.Event != "DELETED" {
+	if c.Resource != volumes {
 		return
 	}
+	meta, _ := c.Object["metadata"].(map[string]any)
 	spec, _ := c.Object["spec"].(map[string]any)
 	source, _ := spec["csi"].(map[string]any)
-	if handle, ok := source["volumeHandle"].(string); ok && spec["persistentVolumeReclaimPolicy"] == "Retain" {
+	handle, _ := source["volumeHandle"].(string)
+	unprotected := false
+	if meta["deletionTimestamp"] != nil && !w.gone.volumes[c.Name] {
+		w.gone.volumes[c.Name] = true
+		finalizers, _ := meta["finalizers"].([]any)
+		// Once it was retained, the controllers have no finalizer, until they see that it is
+		// given up.
+		unprotected = w.users.wasKept(c.Name) && !slices.Contains(finalizers, any(claim.ProvisionerFinalizer))
+	}
+	if handle != "" && (unprotected || c.Event == "DELETED" && spec["persistentVolumeReclaimPolicy"] == "Retain") {
 		w.storage.mu.Lock()
 		defer w.storage.mu.Unlock()
 		w.storage.bare[handle] = true

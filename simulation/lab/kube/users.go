@@ -41,6 +41,14 @@ func (u *users) known(p *process, volume string) bool {
 	return !ok || u.kept[volume] < read
 }
 
+// wasKept reports whether a PersistentVolume has been retained.
+func (u *users) wasKept(volume string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, ok := u.kept[volume]
+	return ok
+}
+
 // populate creates the classes, nodes and secrets.
 func (w *World) populate() {
 	w.users.kept, w.users.read = map[string]int{}, map[string]int{}
@@ -265,7 +273,8 @@ func (w *World) adminActions() []lab.Action { //nolint:funlen // a table
 		{Name: "an administrator removes a volume attachment by force", Do: func() {
 			if va, ok := pick[*storagev1.VolumeAttachment](w, attachments, nil); ok {
 				if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok {
-					w.storage.forced[pv.Spec.CSI.VolumeHandle+" id-"+va.Spec.NodeName] = true
+					where := pv.Spec.CSI.VolumeHandle + " id-" + va.Spec.NodeName
+					w.storage.forced[where], w.storage.racing[where] = true, true
 				}
 				w.lab.Note("attachment of %s to %s", volumeOf(va), va.Spec.NodeName)
 				w.drop(va)

@@ -19,11 +19,19 @@ type Change struct {
 	Old, New string // with no Old it is a new file
 }
 
+// cacheUsed begins the part of an interface's cache in the runtime.
+const cacheUsed = "	if !abi.UseInterfaceSwitchCache(goarch.ArchFamily) {\n"
+
 // Runtime are the changes of the runtime in a GOROOT. In a bubble, the order of equal timers,
 // the choice of select among ready cases, the order of maps and the global functions of
 // math/rand come from a generator of the bubble, which begins equal in each bubble. The
-// hash functions of maps are those of every process, and a goroutine is not interrupted
-// while it runs, however slow the machine is.
+// hash functions of maps are those of every process. Type switches have no caches, which are
+// made at random and move what is allocated later, and with it the order of maps by pointers.
+//
+// However slow the machine is, a mutex is not handed over to the goroutine that has waited for
+// it for 1 ms. In a process with GOGC=off, one thread runs all goroutines: none is interrupted
+// while it runs, no other one takes over while one is in a system call, and none is locked to
+// its thread. The memory of a second thread would move what is allocated later.
 func Runtime(goroot string) []Change {
 	file := func(name string) string { return filepath.Join(goroot, "src", "runtime", name) }
 	return []Change{
@@ -53,7 +61,17 @@ func orderRandom() uint32 {
 //go:linkname maps_rand`},
 		{file("select.go"), "j := cheaprandn(uint32(norder + 1))", "j := uint32((uint64(orderRandom()) * uint64(norder+1)) >> 32)"},
 		{file("time.go"), "t.rand = cheaprand()", "t.rand = orderRandom()"},
-		{file("proc.go"), "const forcePreemptNS = 10 * 1000 * 1000 // 10ms", "const forcePreemptNS = 3600 * 1000 * 1000 * 1000"},
+		{filepath.Join(goroot, "src", "internal", "sync", "mutex.go"), "	starvationThresholdNs = 1e6\n", "	starvationThresholdNs = 1 << 62\n"},
+		{
+			file("proc.go"), "func retake(now int64) uint32 {\n	n := 0\n",
+			"func retake(now int64) uint32 {\n	if gcController.gcPercent.Load() < 0 {\n		return 0\n	}\n	n := 0\n",
+		},
+		{
+			file("proc.go"), "func dolockOSThread() {\n",
+			"func dolockOSThread() {\n	if gcController.gcPercent.Load() < 0 {\n		return\n	}\n",
+		},
+		{file("iface.go"), cacheUsed + "		return case_, tab\n", "	if getg() != nil {\n		return case_, tab\n"},
+		{file("iface.go"), cacheUsed + "		return tab\n", "	if getg() != nil || !abi.UseInterfaceSwitchCache(goarch.ArchFamily) {\n		return tab\n"},
 	}
 }
 
