@@ -5,10 +5,11 @@ DOOR ?= kube
 SIMULATION := $(CURDIR)/bin/simulation
 SIMULATE := -test.v -test.timeout 0 -test.run 'TestSimulate$$'
 
-# build-simulation NAME OVERLAY-OPTIONS DOOR: a test binary of a door.
+# build-simulation NAME OVERLAY-OPTIONS DOOR: a test binary of a door. The overlay is in a directory that
+# ./... leaves out.
 define build-simulation
-	$(GO) run ./simulation/lab/overlay/cmd/make-overlay $(2) -o $(SIMULATION)/$(1)-overlay
-	$(GO) test -tags=$(TAGS),simulate -vet=off -overlay $(SIMULATION)/$(1)-overlay/overlay.json -c -o $(SIMULATION)/$(3)-$(1).test ./simulation/lab/$(3)
+	$(GO) run ./simulation/lab/overlay/cmd/make-overlay $(2) -o $(SIMULATION)/_$(1)
+	$(GO) test -tags=$(TAGS),simulate -vet=off -overlay $(SIMULATION)/_$(1)/overlay.json -c -o $(SIMULATION)/$(3)-$(1).test ./simulation/lab/$(3)
 endef
 
 .PHONY: simulate simulate-short simulate-all simulate-defects
