@@ -48,11 +48,24 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 		if err := c.forgetIntent(ctx, pv); err != nil {
 			return 0, err
 		}
-		return 0, c.removeFinalizers(ctx, pv, claim.ProvisionerFinalizer)
+		return 0, c.releaseRetained(ctx, pv)
 	case lifecycle.DueDelete:
 		return c.reclaim(ctx, pv)
 	}
 	return 0, nil
+}
+
+// releaseRetained removes the finalizer from a PersistentVolume that keeps its volume. The cache may
+// lack that an administrator has given the volume up meanwhile: without the finalizer, the
+// deletion of the object would leave the volume behind.
+func (c *Controller) releaseRetained(ctx context.Context, pv *corev1.PersistentVolume) error {
+	return c.patchVolume(ctx, pv, func(pv *corev1.PersistentVolume) []cluster.Op {
+		if c.due(pv) != lifecycle.DueRelease {
+			return nil
+		}
+		ops := cluster.RemoveFinalizers(pv, claim.ProvisionerFinalizer)
+		return append([]cluster.Op{cluster.TestVersion(pv.ResourceVersion)}, ops...)
+	})
 }
 
 // behindCache is the pause if the cache of PersistentVolumes is older than one of

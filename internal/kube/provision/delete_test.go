@@ -106,6 +106,22 @@ func TestDelete_waitsForTheCacheOfPersistentVolumes(t *testing.T) {
 	w.event(`Normal VolumeFailedDelete pvc-uid-a: PersistentVolume "pvc-uid-b" names the same volume`)
 }
 
+// An administrator gives a retained volume up and deletes it while the finalizer is being
+// removed because it was retained.
+func TestRelease_notOfAVolumeThatWasGivenUpMeanwhile(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", keeps, released))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	var once atomic.Bool
+	w.React("patch", "persistentvolumes", func(apiserver.Request) error {
+		if once.CompareAndSwap(false, true) {
+			w.Put(newVolume("a", released, terminating))
+		}
+		return nil
+	})
+	w.run()
+	w.gone()
+}
+
 func TestDelete_twoObjectsOfOneVolumeGoTogether(t *testing.T) {
 	other := func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "id-pvc-uid-a" }
 	w := newWorld(t, newClass(), newVolume("a", released), newVolume("b", other, released))
