@@ -40,7 +40,7 @@ const (
 	idleAfter = 20 * time.Minute
 	// longest and mostSteps limit Converge.
 	longest   = time.Hour
-	mostSteps = 6_000
+	mostSteps = 20_000
 )
 
 // delays are the periods for which steps wait.
