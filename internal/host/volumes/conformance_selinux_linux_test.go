@@ -80,6 +80,7 @@ func TestSELinux_anotherLabelWaits(t *testing.T) {
 		shared        bool
 	}{
 		{"the same", corev1.ReadWriteOnce, podWithLabel("one", "s0:c1", ""), podWithLabel("two", "s0:c1", ""), true},
+		{"the same in other words", corev1.ReadWriteOnce, podWithLabel("one", "s0:c1,c2", ""), podWithLabel("two", "s0:c2,c1", ""), true},
 		{"another", corev1.ReadWriteOnce, podWithLabel("one", "s0:c1", ""), podWithLabel("two", "s0:c2", ""), false},
 		{"another, ReadWriteOncePod", corev1.ReadWriteOncePod, podWithLabel("one", "s0:c1", ""), podWithLabel("two", "s0:c2", ""), false},
 		{"then relabelled", corev1.ReadWriteOnce, podWithLabel("one", "s0:c1", ""), podWithLabel("two", "s0:c1", recursive), false},

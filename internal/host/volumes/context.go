@@ -12,11 +12,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
 // nodeSide is the Manager's state for the calls on this machine.
 type nodeSide struct {
-	// selinux replaces selinuxEnabled in tests.
+	// selinux replaces mount.LabelsFiles in tests.
 	selinux func() bool
 	// due has the times at which volumes are published again.
 	due          dueTimes
@@ -27,7 +28,7 @@ func (n *nodeSide) labels() bool {
 	if n.selinux != nil {
 		return n.selinux()
 	}
-	return selinuxEnabled()
+	return mount.LabelsFiles()
 }
 
 // nodeName is the name of the machine, as a node's name is written.

@@ -3,27 +3,50 @@ package volumes
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// selinuxEnabled reports whether the kernel labels files: selinuxfs is mounted then.
-func selinuxEnabled() bool {
-	_, err := os.Stat("/sys/fs/selinux/enforce")
-	return err == nil
+// selinuxDir has the configuration of SELinux (selinux_config(5)).
+const selinuxDir = "/etc/selinux"
+
+// fileContext is the part of a label of files that a pod does not choose.
+type fileContext struct{ user, role, kind string }
+
+// containerFiles returns the label of containers' files in the machine's policy: the line
+// file= of its lxc_contexts, which the kubelet uses as well. Without one it is that of the
+// policies of Fedora and of container-selinux. The policy decides whether it exists: Debian's
+// names a type that only an additional module has.
+func containerFiles(dir string) fileContext {
+	policy := setting(filepath.Join(dir, "config"), "SELINUXTYPE")
+	parts := strings.SplitN(setting(filepath.Join(dir, policy, "contexts", "lxc_contexts"), "file"), ":", 4)
+	if policy == "" || len(parts) < 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return fileContext{"system_u", "object_r", "container_file_t"}
+	}
+	return fileContext{parts[0], parts[1], parts[2]}
 }
 
-// The parts of a container file's label that a pod does not choose (the SELinux
-// policy of containers, file contexts).
-const (
-	selinuxUser = "system_u"
-	selinuxRole = "object_r"
-	selinuxType = "container_file_t"
-)
+// setting returns the value of a key in a file of lines KEY = VALUE, without quotes; "" if
+// there is none.
+func setting(file, key string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(name) == key {
+			return strings.Trim(strings.TrimSpace(value), `"`)
+		}
+	}
+	return ""
+}
 
 // selinuxLabel returns the label with which a volume is mounted for a pod. It is "" on a
 // machine without SELinux, for a driver without seLinuxMount, and for a pod that names no
@@ -40,12 +63,12 @@ func (m *Manager) selinuxLabel(
 		*security.SELinuxChangePolicy == corev1.SELinuxChangePolicyRecursive {
 		return "", nil
 	}
-	label, first := "", true
+	files, label, first := containerFiles(selinuxDir), "", true
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if !slices.ContainsFunc(container.VolumeMounts, func(v corev1.VolumeMount) bool { return v.Name == volume }) {
 			continue
 		}
-		own := fileLabel(security, container.SecurityContext)
+		own := fileLabel(files, security, container.SecurityContext)
 		if !first && own != label {
 			return "", fmt.Errorf("volume %q: container %s wants SELinux label %q, another container %q: "+
 				"a volume is mounted with one label; give them one, or set the pod's "+
@@ -56,7 +79,7 @@ func (m *Manager) selinuxLabel(
 	return label, nil
 }
 
-func fileLabel(pod *corev1.PodSecurityContext, container *corev1.SecurityContext) string {
+func fileLabel(files fileContext, pod *corev1.PodSecurityContext, container *corev1.SecurityContext) string {
 	var options *corev1.SELinuxOptions
 	if pod != nil {
 		options = pod.SELinuxOptions
@@ -69,9 +92,9 @@ func fileLabel(pod *corev1.PodSecurityContext, container *corev1.SecurityContext
 	}
 	user := options.User
 	if user == "" {
-		user = selinuxUser
+		user = files.user
 	}
-	return user + ":" + selinuxRole + ":" + selinuxType + ":" + options.Level
+	return mount.CanonicalContext(user + ":" + files.role + ":" + files.kind + ":" + options.Level)
 }
 
 // withLabel returns a copy of the flags with the mount option.
@@ -85,7 +108,7 @@ func withLabel(flags []string, label string) []string {
 // checkLabel returns an error if a volume is mounted for another pod with another label.
 func checkLabel(use *store.VolumeUse, toMount volumeToMount) error {
 	for _, target := range use.Targets {
-		if target.PodUID != toMount.pod.UID && target.Phase != store.PhaseNone && target.SELinuxLabel != toMount.selinux {
+		if target.PodUID != toMount.pod.UID && target.Phase != store.PhaseNone && !mount.SameContext(target.SELinuxLabel, toMount.selinux) {
 			return waitingFor("Pod", target.Pod,
 				"%s: pod %s has it mounted with SELinux label %q, this pod wants %q: waiting for that pod to end",
 				toMount.label, target.Pod, target.SELinuxLabel, toMount.selinux)

@@ -50,6 +50,51 @@ func SameContext(a, b string) bool {
 	return len(one) == 4 && len(two) == 4 && slices.Equal(one[:3], two[:3]) && sameRange(one[3], two[3])
 }
 
+// CanonicalContext returns an SELinux label as the kernel shows it: the categories of its
+// levels sorted, and three or more that follow each other as a range
+// (security/selinux/ss/mls.c, mls_sid_to_context). It returns other texts unchanged.
+func CanonicalContext(label string) string {
+	parts := strings.SplitN(label, ":", 4)
+	if len(parts) != 4 {
+		return label
+	}
+	low, high, isRange := strings.Cut(parts[3], "-")
+	low, okLow := canonicalLevel(low)
+	high, okHigh := canonicalLevel(high)
+	if !okLow || !okHigh {
+		return label
+	}
+	if isRange && high != low {
+		low += "-" + high
+	}
+	return strings.Join(append(parts[:3], low), ":")
+}
+
+func canonicalLevel(level string) (canonical string, ok bool) {
+	sensitivity, list, _ := strings.Cut(level, ":")
+	numbers, ok := categories(list)
+	if !ok || len(numbers) == 0 {
+		return sensitivity, ok
+	}
+	var shown []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		switch first, last := "c"+strconv.Itoa(numbers[i]), "c"+strconv.Itoa(numbers[end]); end - i {
+		case 0:
+			shown = append(shown, first)
+		case 1:
+			shown = append(shown, first, last)
+		default:
+			shown = append(shown, first+"."+last)
+		}
+		i = end + 1
+	}
+	return sensitivity + ":" + strings.Join(shown, ","), true
+}
+
 // sameRange compares LOW or LOW-HIGH, where LOW alone is the range from LOW to LOW.
 func sameRange(a, b string) bool {
 	lowA, highA, rangeA := strings.Cut(a, "-")

@@ -57,3 +57,22 @@ func TestSameContext(t *testing.T) {
 		}
 	}
 }
+
+// Labels that are equal to the kernel have one canonical form, which is its own.
+func TestCanonicalContext(t *testing.T) {
+	const kind = "system_u:object_r:container_file_t:"
+	for level, want := range map[string]string{
+		"s0": "s0", "s0:c1": "s0:c1", "s0:c2,c1": "s0:c1,c2", "s0:c3,c2,c1": "s0:c1.c3", "s0:c1.c2": "s0:c1,c2", "s0:c5,c1.c3,c2": "s0:c1.c3,c5",
+		"s0-s0": "s0", "s0:c1-s0:c1": "s0:c1", "s0-s0:c0.c1023": "s0-s0:c0.c1023", "s0:d1": "s0:d1", "s0:c1024": "s0:c1024", "": "",
+	} {
+		got := CanonicalContext(kind + level)
+		if got != kind+want || !SameContext(got, kind+level) {
+			t.Errorf("%q becomes %q, want %q", level, got, kind+want)
+		}
+	}
+	for _, other := range []string{"", "a", "a:b:c"} {
+		if got := CanonicalContext(other); got != other {
+			t.Errorf("%q becomes %q", other, got)
+		}
+	}
+}
