@@ -45,8 +45,9 @@ func newLab(t *testing.T, variant string) *lab {
 	return newLabOf(t, *suite, variant)
 }
 
-// newLabOf makes a machine of a Debian release that has what the variant needs.
-func newLabOf(t *testing.T, suite, variant string) *lab {
+// newLabOf makes a machine of a Debian release that has what the variant needs. The
+// arguments are the kernel's.
+func newLabOf(t *testing.T, suite, variant string, arguments ...string) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run make test-machine")
@@ -60,7 +61,7 @@ func newLabOf(t *testing.T, suite, variant string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(t.Context(), Options{Image: image, Directory: directory(t), Files: map[string]string{
+	m, err := New(t.Context(), Options{Image: image, Directory: directory(t), Arguments: arguments, Files: map[string]string{
 		holdfastPath: build(t, "holdfast"), guestPath: build(t, "machine-guest"),
 	}})
 	if err != nil {
