@@ -36,10 +36,22 @@ Restart=on-failure
 WantedBy=multi-user.target
 `
 
+// unitOfSQL is hardened, with a mount namespace of its own, as the guide says.
 const unitOfSQL = `[Unit]
 Description=A database
 [Service]
 ExecStart=/usr/local/sbin/machine-guest sql sql /srv/sql/rows.db
+ProtectSystem=strict
+ReadWritePaths=/srv/sql
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectHome=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+NoNewPrivileges=yes
+RestrictAddressFamilies=AF_UNIX
+CapabilityBoundingSet=
 Restart=on-failure
 [Install]
 WantedBy=multi-user.target
