@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -176,7 +177,7 @@ func (o *objects) abandon(resource, key string) {
 // protect computes which volumes and snapshots must not be deleted.
 func (o *objects) protect(tick int) {
 	now := map[string]bool{}
-	naming := map[string]int{}
+	naming, keeping := map[string]int{}, map[string]bool{}
 	for _, pv := range list[*corev1.PersistentVolume](o) {
 		if pv.Spec.CSI == nil {
 			continue
@@ -184,8 +185,10 @@ func (o *objects) protect(tick int) {
 		handle := pv.Spec.CSI.VolumeHandle
 		if pv.DeletionTimestamp == nil {
 			naming[handle]++
+			// Two that are both released with policy Delete go together, with the volume.
+			keeping[handle] = keeping[handle] || pv.Status.Phase != corev1.VolumeReleased
 		}
-		if o.isProtected(pv) || naming[handle] > 1 {
+		if o.isProtected(pv) || naming[handle] > 1 && keeping[handle] {
 			now[handle] = true
 		}
 	}
@@ -233,8 +236,20 @@ func (w *world) mayDeleteVolume(handle string) {
 		}
 	}
 	if since < began {
-		w.violated("DeleteVolume of %s, which an object names", handle)
+		w.violated("DeleteVolume of %s, which an object names: %s", handle, w.objects.naming(handle))
 	}
+}
+
+// naming describes the PersistentVolumes of a volume.
+func (o *objects) naming(handle string) string {
+	var text []string
+	for _, pv := range list[*corev1.PersistentVolume](o) {
+		if pv.Spec.CSI != nil && pv.Spec.CSI.VolumeHandle == handle {
+			text = append(text, fmt.Sprintf("%s is %s with policy %s, deleted %t, for claim %+v", pv.Name, pv.Status.Phase,
+				pv.Spec.PersistentVolumeReclaimPolicy, pv.DeletionTimestamp != nil, pv.Spec.ClaimRef))
+		}
+	}
+	return strings.Join(text, "; ")
 }
 
 func (w *world) mayDeleteSnapshot(handle string) {
