@@ -28,15 +28,20 @@ const (
 	mostFailures = 20
 )
 
+// programOfChild is this program in a process that has its file as descriptor 3, the first of
+// exec.Cmd.ExtraFiles.
+const programOfChild = "/proc/self/fd/3"
+
 func seedRun(seed int) string { return fmt.Sprintf("seed %d", seed) }
 
-// run executes a run in a process of its own. Its environment is always the same, since even
-// the length of a variable moves what the process allocates, and with it the order of maps
-// by pointers.
+// run executes a run in a process of its own. Its environment and the path of its program are
+// always the same, since even the length of a variable moves what the process allocates, and
+// with it the order of maps by pointers.
 func (s simulation) run(ctx context.Context, what string) outcome {
 	ctx, cancel := context.WithTimeout(ctx, childTime)
 	defer cancel()
-	child := exec.CommandContext(ctx, os.Args[0], "-test.run", "^"+s.t.Name()+"$") //nolint:gosec // this program
+	child := exec.CommandContext(ctx, programOfChild, "-test.run", "^"+s.t.Name()+"$")
+	child.ExtraFiles, child.Dir = []*os.File{s.program}, "/"
 	child.Env = []string{"GOMAXPROCS=1", "GOGC=off", "DEFECT=" + s.defect, childRun + "=" + what}
 	var output bytes.Buffer
 	child.Stdout, child.Stderr = &output, &output

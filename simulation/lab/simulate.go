@@ -32,7 +32,12 @@ func Simulate(t *testing.T, door string, world World) {
 		runChild(t, what, world)
 		return
 	}
-	s := simulation{t: t, door: door, defect: os.Getenv("DEFECT")}
+	program, err := ownProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = program.Close() })
+	s := simulation{t: t, door: door, defect: os.Getenv("DEFECT"), program: program}
 	switch {
 	case os.Getenv("CHOICES") != "":
 		s.report(s.run(t.Context(), "choices "+os.Getenv("CHOICES")))
@@ -49,6 +54,7 @@ func Simulate(t *testing.T, door string, world World) {
 type simulation struct {
 	t            *testing.T
 	door, defect string
+	program      *os.File // of the processes
 }
 
 func (s simulation) number(name string, otherwise int) int {
