@@ -264,6 +264,12 @@ metadata: {name: c}
 spec: {driver: d.example, deletionPolicy: Delete, source: {volumeHandle: vol-1}, volumeSnapshotRef: {name: s, namespace: default}}
 status: {snapshotHandle: snap-1, creationTime: 1777636800000000000, readyToUse: false}
 `}, answer: "is taken, and the driver has not finished it", do: "Wait"},
+		{name: "a snapshot whose content is being deleted", ask: "snapshot/s", objects: []string{snap + "status: {boundVolumeSnapshotContentName: c, readyToUse: false}\n", bound, pv, snapClass, `
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotContent
+metadata: {name: c, deletionTimestamp: "2026-05-01T12:00:00Z", finalizers: [snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection]}
+spec: {driver: d.example, deletionPolicy: Delete, source: {volumeHandle: vol-1}, volumeSnapshotRef: {name: s, namespace: default}}
+`}, answer: "the content c of snapshot s is being deleted", do: "Delete the snapshot"},
 		{name: "a snapshot with a finalizer", ask: "snapshot/s", objects: []string{with(snap, "namespace: default}", `namespace: default, deletionTimestamp: "2026-05-01T12:00:00Z", finalizers: [snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection]}`)}, answer: "until claims are restored from it"},
 	}
 }

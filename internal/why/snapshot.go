@@ -139,6 +139,10 @@ func (w *walk) content(s *snapshotv1.VolumeSnapshot) {
 	}
 	from := evidence(contents, "", name, "status")
 	switch status := content.Status; {
+	case content.DeletionTimestamp != nil:
+		// No driver is asked for a snapshot of it any more.
+		w.add(cause, Finding{What: fmt.Sprintf("the content %s of snapshot %s is being deleted", name, s.Name), Since: content.DeletionTimestamp.Time,
+			Evidence: []string{evidence(contents, "", name, "metadata.deletionTimestamp")}, Do: "Delete the snapshot; the content ends with it."})
 	case status != nil && status.Error != nil:
 		w.add(failing, snapshotFailure("the snapshot "+s.Name+" cannot be taken", status.Error, from))
 	case status != nil && text(status.SnapshotHandle) != "":

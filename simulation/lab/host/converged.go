@@ -245,7 +245,8 @@ func (w *world) snapshotsAreReady() error {
 			continue
 		}
 		source := w.objects.claim(store.Key(snapshot.Namespace, *snapshot.Spec.Source.PersistentVolumeClaimName))
-		if source != nil && source.Status.Phase == corev1.ClaimBound && source.DeletionTimestamp == nil && snapshot.Status != nil && snapshot.Status.Error == nil {
+		if source != nil && source.Status.Phase == corev1.ClaimBound && source.DeletionTimestamp == nil &&
+			snapshot.Status != nil && snapshot.Status.Error == nil && !w.losesContent(snapshot) {
 			return fmt.Errorf("snapshot %s is not ready %s", snapshot.Name, w.reasons("snapshot", store.KeyOf(snapshot)))
 		}
 		if err := w.explained("snapshot", store.KeyOf(snapshot)); err != nil {
@@ -259,6 +260,14 @@ func (w *world) snapshotsAreReady() error {
 		}
 	}
 	return nil
+}
+
+// losesContent: a user has deleted the content of the snapshot, which stays as long as the
+// snapshot does, and no driver is asked for it.
+func (w *world) losesContent(snapshot *snapshotv1.VolumeSnapshot) bool {
+	return slices.ContainsFunc(list[*snapshotv1.VolumeSnapshotContent](w.objects), func(c *snapshotv1.VolumeSnapshotContent) bool {
+		return c.Spec.VolumeSnapshotRef.UID == snapshot.UID && c.DeletionTimestamp != nil
+	})
 }
 
 // restored: a claim is made from the snapshot.
