@@ -139,14 +139,17 @@ func (w *walk) content(s *snapshotv1.VolumeSnapshot) {
 	}
 	from := evidence(contents, "", name, "status")
 	switch status := content.Status; {
-	case content.DeletionTimestamp != nil:
-		// No driver is asked for a snapshot of it any more.
-		w.add(cause, Finding{What: fmt.Sprintf("the content %s of snapshot %s is being deleted", name, s.Name), Since: content.DeletionTimestamp.Time,
-			Evidence: []string{evidence(contents, "", name, "metadata.deletionTimestamp")}, Do: "Delete the snapshot; the content ends with it."})
 	case status != nil && status.Error != nil:
 		w.add(failing, snapshotFailure("the snapshot "+s.Name+" cannot be taken", status.Error, from))
 	case status != nil && text(status.SnapshotHandle) != "":
 		w.add(waiting, Finding{What: fmt.Sprintf("the snapshot %s is taken, and the driver has not finished it yet", s.Name), Since: takenAt(status), Evidence: []string{from}, Do: "Wait; some drivers upload large snapshots for hours."})
+	case content.DeletionTimestamp != nil:
+		// The host asks no driver for it any more.
+		w.add(cause, Finding{
+			What:  fmt.Sprintf("the content %s of snapshot %s is being deleted", name, s.Name),
+			Since: content.DeletionTimestamp.Time, Evidence: []string{evidence(contents, "", name, "metadata.deletionTimestamp")},
+			Do: "Delete the snapshot; the content ends with it.",
+		})
 	default:
 		w.add(waiting, Finding{What: fmt.Sprintf("driver %s has not taken the snapshot %s yet", content.Spec.Driver, s.Name), Since: content.CreationTimestamp.Time, Evidence: []string{from}, Do: "If this lasts for minutes, check that the driver's snapshotter runs, and read its log."})
 	}

@@ -94,7 +94,9 @@ func (l *lab) noDenials() {
 // option, so that no file is relabelled, and a volume never has two of them.
 func TestSELinux_volumesAreMountedWithTheLabelOfTheirPod(t *testing.T) {
 	l := newEnforcing(t)
-	l.withoutTheType()
+	l.shell("holdfast get csidriver/local.holdfast.dev -o yaml | sed 's/seLinuxMount: false/seLinuxMount: true/' | holdfast apply -f -")
+	// Debian's policy as it is.
+	l.refused("ext4", "SELinux policy of this machine does not know this label")
 	l.followSections("selinux.md", "", "Debian")
 	for _, filesystem := range []string{"ext4", "xfs"} {
 		l.put("/root/objects.yaml", fmt.Sprintf(labelledObjects, filesystem))
@@ -122,32 +124,19 @@ func TestSELinux_volumesAreMountedWithTheLabelOfTheirPod(t *testing.T) {
 		l.wantLabel("other", "s0:c5")
 		l.shell("holdfast delete pod/other pvc/alone pvc/shared sc/now --wait --timeout 10m")
 	}
-	l.withBtrfs()
+	// The kernel of Debian 12.
+	l.refused("btrfs", "mount no btrfs with an SELinux label")
 	l.noDenials()
 }
 
-// withBtrfs runs a pod that the kernel of Debian 12 refuses: the reason names the kernel.
-func (l *lab) withBtrfs() {
+// refused runs a pod with a label that the kernel refuses for the filesystem, and waits for
+// the reason.
+func (l *lab) refused(filesystem, reason string) {
 	l.t.Helper()
-	l.put("/root/objects.yaml", fmt.Sprintf(labelledObjects, "btrfs"))
+	l.put("/root/objects.yaml", fmt.Sprintf(labelledObjects, filesystem))
 	l.put("/root/pod.yaml", labelledPod("first", "alone", "s0:c1", "MountOption"))
 	l.shell("holdfast apply -f /root/objects.yaml -f /root/pod.yaml")
-	l.eventually("why names the kernel", func() bool {
-		return strings.Contains(l.shell("holdfast why pod/first || true"), "mount no btrfs with an SELinux label")
-	})
-	l.shell("holdfast delete pod/first pvc/alone pvc/shared sc/now --wait --timeout 10m")
-}
-
-// withoutTheType runs a pod on Debian's policy as it is: the reason names the policy.
-func (l *lab) withoutTheType() {
-	l.t.Helper()
-	l.shell("holdfast get csidriver/local.holdfast.dev -o yaml | sed 's/seLinuxMount: false/seLinuxMount: true/' | holdfast apply -f -")
-	l.put("/root/objects.yaml", fmt.Sprintf(labelledObjects, "ext4"))
-	l.put("/root/pod.yaml", labelledPod("first", "alone", "s0:c1", "MountOption"))
-	l.shell("holdfast apply -f /root/objects.yaml -f /root/pod.yaml")
-	l.eventually("why names the policy", func() bool {
-		return strings.Contains(l.shell("holdfast why pod/first || true"), "SELinux policy of this machine does not know this label")
-	})
+	l.eventually("why says: "+reason, func() bool { return strings.Contains(l.shell("holdfast why pod/first || true"), reason) })
 	l.shell("holdfast delete pod/first pvc/alone pvc/shared sc/now --wait --timeout 10m")
 }
 

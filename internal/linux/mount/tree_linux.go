@@ -69,7 +69,8 @@ func configure(fsContext *os.File, f Filesystem) error {
 	}
 	for _, option := range slices.Concat(f.Defaults, f.Flags.Options) {
 		if err := set(fd, option); err != nil {
-			return fmt.Errorf("%w: mount flag %q for %s: %w%s%s", backend.ErrInvalid, option, f.Type, err, messages(fsContext), explainLabel(option, err))
+			said := messages(fsContext) + explainLabel(option, err)
+			return fmt.Errorf("%w: mount flag %q for %s: %w%s", backend.ErrInvalid, option, f.Type, err, said)
 		}
 	}
 	return nil
@@ -110,7 +111,8 @@ func explainCreate(fsContext *os.File, f Filesystem, err error) error {
 	if errors.Is(err, unix.EINVAL) && f.Type == "btrfs" && f.Flags.Context() != "" && LabelsFiles() {
 		// Until btrfs reads its options by the new calls (6.8), it makes its superblock without
 		// the label that SELinux has taken from them, and SELinux then finds two.
-		said += ": Linux 6.1, and others before 6.8, mount no btrfs with an SELinux label; use another filesystem, or seLinuxChangePolicy: Recursive"
+		said += ": Linux 6.1, and others before 6.8, mount no btrfs with an SELinux label; " +
+			"use another filesystem, or seLinuxChangePolicy: Recursive"
 	}
 	return fmt.Errorf("mount %s as %s with options %v: %w: %w%s; see the kernel log (dmesg)",
 		f.Device, f.Type, slices.Concat(f.Defaults, f.Flags.Options), class, err, said)
