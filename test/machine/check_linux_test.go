@@ -4,6 +4,7 @@ package machine
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ func (l *loaded) check() {
 	if got := l.shell("cat /srv/always/file"); got != "kept" {
 		l.t.Errorf("the file of the permanent hold has %q", got)
 	}
+	l.timed("growth", l.checkGrowth)
 	l.timed("objects", l.checkObjects)
 	l.timed("pool", l.checkPool)
 	if got := l.mounted(); got != l.mounts {
@@ -34,6 +36,20 @@ func (l *loaded) check() {
 		l.t.Errorf("loop devices of:\n%s\nwant those of the first boot:\n%s", got, l.devices)
 	}
 	l.timed("store", l.checkStore)
+}
+
+// checkGrowth compares the filesystem of the claim "data" with the size that was
+// acknowledged.
+func (l *loaded) checkGrowth() {
+	l.t.Helper()
+	text := l.shell(`dumpe2fs -h "$(findmnt -no SOURCE /srv/data)" 2>/dev/null | sed -n 's/^Block \(count\|size\): *//p'`)
+	var blocks, size int
+	if _, err := fmt.Sscan(text, &blocks, &size); err != nil {
+		l.t.Fatalf("the size of the filesystem is %q: %v", text, err)
+	}
+	if blocks*size < l.grown {
+		l.t.Errorf("the filesystem of data has %d bytes; its growth to %d was acknowledged", blocks*size, l.grown)
+	}
 }
 
 // object is what is read of any object.
@@ -122,5 +138,5 @@ func (l *loaded) checkPool() {
 // checkStore has the store read while no host runs; the units must not notice.
 func (l *loaded) checkStore() {
 	l.t.Helper()
-	l.shell("systemctl stop holdfast-host; holdfast host check; systemctl start holdfast-host; systemctl is-active foo sql")
+	l.shell("systemctl stop holdfast-host; holdfast host check; systemctl start holdfast-host; systemctl is-active foo sql scribble")
 }

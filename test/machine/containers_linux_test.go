@@ -82,6 +82,21 @@ func (l *lab) checkContainers(containers []container) {
 	l.checkNoOtherHolds(len(containers))
 	l.shell("systemctl stop holdfast-volume-plugin.socket holdfast-host; holdfast host check; systemctl start holdfast-volume-plugin.socket holdfast-host")
 	l.passes(containers, numbers)
+	l.checkConfined(containers)
+}
+
+// checkConfined fails if a container has no profile of AppArmor that is enforced, or if
+// AppArmor has denied something since the boot.
+func (l *lab) checkConfined(containers []container) {
+	l.t.Helper()
+	for _, c := range containers {
+		if profile := l.shell("%s /busybox cat /proc/self/attr/current", c.exec); !strings.HasSuffix(profile, " (enforce)") {
+			l.t.Errorf("the container of %s has the AppArmor profile %q", c.volume, profile)
+		}
+	}
+	if denied := l.shell(`journalctl -k -b --no-pager -o cat | grep 'apparmor="DENIED"' || true`); denied != "" {
+		l.t.Errorf("AppArmor denied:\n%s", denied)
+	}
 }
 
 // checkNoOtherHolds fails if holds of containers that ended are left.

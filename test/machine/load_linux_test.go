@@ -15,6 +15,10 @@ import (
 // drop-in of the guide, another one with sqlite3, and a pod of the host.
 var writers = []string{"foo", "sql", "pod"}
 
+// programs are the writers, and the one that checks what it wrote and then writes without
+// fsync. Each reports a number in each boot.
+var programs = append([]string{"scribble"}, writers...)
+
 // loaded is a machine with the load, and what it has acknowledged.
 type loaded struct {
 	*lab
@@ -22,6 +26,8 @@ type loaded struct {
 	records map[string]int
 	// made are the claims and snapshots that exist; uncertain those that may.
 	made, uncertain map[string]bool
+	// grown is the size to which the claim "data" has grown at least, in bytes.
+	grown int
 	// mounts and devices are those of the first boot, which each later one must
 	// have as well.
 	mounts, devices string
@@ -57,6 +63,16 @@ Restart=on-failure
 WantedBy=multi-user.target
 `
 
+// unitOfScribble fills the disk's cache with what no program flushes.
+const unitOfScribble = `[Unit]
+Description=A program that does not flush what it writes
+[Service]
+ExecStart=/usr/local/sbin/machine-guest scribble /srv/scribble/file
+Restart=on-failure
+[Install]
+WantedBy=multi-user.target
+`
+
 const unitOfChurn = `[Unit]
 Description=Claims and snapshots that come and go
 Wants=holdfast-host.service
@@ -83,6 +99,11 @@ apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: sql}
 spec: {storageClassName: xfs, accessModes: [ReadWriteOnce], resources: {requests: {storage: 320Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: scribble}
+spec: {storageClassName: now, accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -115,13 +136,17 @@ func newLoaded(l *lab) *loaded {
 	l.boot()
 	load.followGuide()
 	load.put("/etc/systemd/system/sql.service", unitOfSQL)
+	load.put("/etc/systemd/system/scribble.service", unitOfScribble)
 	load.put("/etc/systemd/system/churn.service", unitOfChurn)
 	load.put("/root/objects.yaml", objects)
 	l.shell(`holdfast apply -f /root/objects.yaml
-		mkdir -p /srv/sql /srv/always /etc/systemd/system/sql.service.d
-		holdfast systemd unit --for sql.service --volume sql:/srv/sql >/etc/systemd/system/sql.service.d/holdfast.conf
+		mkdir -p /srv/sql /srv/scribble /srv/always
+		for name in sql scribble; do
+			mkdir -p /etc/systemd/system/$name.service.d
+			holdfast systemd unit --for $name.service --volume $name:/srv/$name >/etc/systemd/system/$name.service.d/holdfast.conf
+		done
 		systemctl daemon-reload
-		systemctl enable --now sql.service
+		systemctl enable --now sql.service scribble.service
 		holdfast hold always --volume always:/srv/always
 		echo kept >/srv/always/file
 		sync`)
@@ -143,19 +168,19 @@ func (l *loaded) followGuide() {
 	page, err := os.ReadFile("../../docs/guides/systemd.md")
 	l.must(err)
 	blocks := shellBlock.FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 3 {
-		l.t.Fatalf("docs/guides/systemd.md has %d blocks of commands; the test knows three", len(blocks))
+	if len(blocks) != 4 {
+		l.t.Fatalf("docs/guides/systemd.md has %d blocks of commands; the test knows four", len(blocks))
 	}
 	for _, block := range blocks {
 		l.t.Logf("the guide:\n%s%s", block[2], l.shell("cd /root/project\n%s", block[1]+block[2]))
 	}
 }
 
-// awaitWriters returns when each writer has written in this boot.
+// awaitWriters returns when each program has written in this boot.
 func (l *loaded) awaitWriters() {
 	l.t.Helper()
 	l.await(func(reports []string) bool {
-		return !slices.ContainsFunc(writers, func(name string) bool { return lastRecord(reports, name) == 0 })
+		return !slices.ContainsFunc(programs, func(name string) bool { return lastRecord(reports, name) == 0 })
 	})
 }
 
@@ -226,6 +251,8 @@ func (l *loaded) note() {
 			delete(l.made, object)
 		case "deleted":
 			delete(l.uncertain, object)
+		case "grown":
+			l.grown = max(l.grown, lastRecord([]string{object}, "data"))
 		}
 	}
 }

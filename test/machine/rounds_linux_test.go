@@ -48,6 +48,9 @@ func (l *loaded) rebootRound() {
 func (l *loaded) cutRound() {
 	l.t.Helper()
 	l.timed("work", l.work)
+	if l.random.IntN(2) == 0 {
+		l.stopFlushing()
+	}
 	l.Kill()
 	l.note()
 	// Nothing of the disk's cache, all, or any part of it.
@@ -64,7 +67,7 @@ func (l *loaded) work() {
 	l.await(func(reports []string) bool {
 		n := 0
 		for _, r := range reports {
-			if strings.HasPrefix(r, "made ") || strings.HasPrefix(r, "deleted ") {
+			if strings.HasPrefix(r, "made ") || strings.HasPrefix(r, "grown ") || strings.HasPrefix(r, "deleted ") {
 				n++
 			}
 		}
@@ -72,4 +75,12 @@ func (l *loaded) work() {
 	})
 	// Somewhere in the next step.
 	time.Sleep(time.Duration(l.random.IntN(1000)) * time.Millisecond)
+}
+
+// stopFlushing stops the programs that flush, for a moment in which the disk's cache fills
+// with the writes of the one that does not.
+func (l *loaded) stopFlushing() {
+	l.t.Helper()
+	l.shell("systemctl kill --signal STOP foo.service sql.service churn.service; pkill -STOP -f 'machine-guest write pod'")
+	time.Sleep(time.Duration(l.random.IntN(2000)) * time.Millisecond)
 }

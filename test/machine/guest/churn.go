@@ -4,13 +4,20 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 const holdfast = "/usr/local/bin/holdfast"
 
+// growth is how much the claim "data" grows in each round of churn, in bytes.
+const growth = 8 << 20
+
 // churn makes a claim, a snapshot of the claim "data" and a claim of that snapshot,
-// and deletes those of the round before, with the command of a user. What it
-// reports as made or deleted was acknowledged.
+// lets "data" grow while it is mounted, and deletes what the round before made, with
+// the command of a user. What it reports as made, grown or deleted was acknowledged.
 func churn(ctx context.Context, prefix string) error {
 	for round := 1; ctx.Err() == nil; round++ {
 		name := func(round int, kind string) string { return fmt.Sprintf("%s-%d-%s", prefix, round, kind) }
@@ -27,6 +34,9 @@ func churn(ctx context.Context, prefix string) error {
 			if err := acknowledged(ctx, "made", step.kind+"/"+step.name, step.command); err != nil {
 				return err
 			}
+		}
+		if err := grow(ctx, "data"); err != nil {
+			return err
 		}
 		if round == 1 {
 			continue
@@ -58,4 +68,21 @@ func acknowledged(ctx context.Context, verb, object string, command []string) er
 		return fmt.Errorf("holdfast %v: %w: %s", command, err, output)
 	}
 	return report("%s %s", verb, object)
+}
+
+// grow lets a claim grow.
+func grow(ctx context.Context, claim string) error {
+	output, err := exec.CommandContext(ctx, holdfast, "get", "pvc", claim, "-o", "jsonpath={.spec.resources.requests.storage}").Output()
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the command was ended with its context
+	}
+	if err != nil {
+		return fmt.Errorf("holdfast get pvc %s: %w", claim, err)
+	}
+	size, err := resource.ParseQuantity(strings.TrimSpace(string(output)))
+	if err != nil {
+		return fmt.Errorf("the size of the claim %s, %q: %w", claim, output, err)
+	}
+	bytes := strconv.FormatInt(size.Value()+growth, 10)
+	return acknowledged(ctx, "grown", claim+" "+bytes, []string{"resize", "pvc/" + claim, bytes, "--wait"})
 }

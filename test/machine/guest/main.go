@@ -14,6 +14,7 @@ const usage = `machine-guest agent                         runs the laboratory's
 machine-guest write NAME FILE               appends numbered records, each with fsync, and reports them as NAME, if it is not -
 machine-guest verify FILE                   prints the number of the last good record
 machine-guest sql NAME FILE                 inserts numbered rows with sqlite3, and reports them as NAME
+machine-guest scribble FILE                 writes to random places of a file without fsync, after a check of what is there
 machine-guest churn PREFIX                  creates, copies and deletes claims and snapshots without end, and reports them`
 
 func main() {
@@ -31,11 +32,12 @@ func run(ctx context.Context, arguments []string) error {
 		count int
 		run   func([]string) error
 	}{
-		"agent":  {0, func([]string) error { return serveAgent(ctx) }},
-		"write":  {2, func(a []string) error { return writeRecords(ctx, a[0], a[1]) }},
-		"verify": {1, func(a []string) error { return verifyRecords(a[0]) }},
-		"sql":    {2, func(a []string) error { return insertRows(ctx, a[0], a[1]) }},
-		"churn":  {1, func(a []string) error { return churn(ctx, a[0]) }},
+		"agent":    {0, func([]string) error { return serveAgent(ctx) }},
+		"write":    {2, func(a []string) error { return writeRecords(ctx, a[0], a[1]) }},
+		"verify":   {1, func(a []string) error { return verifyRecords(a[0]) }},
+		"sql":      {2, func(a []string) error { return insertRows(ctx, a[0], a[1]) }},
+		"scribble": {1, func(a []string) error { return scribble(ctx, a[0]) }},
+		"churn":    {1, func(a []string) error { return churn(ctx, a[0]) }},
 	}
 	if len(arguments) > 0 {
 		if c, ok := commands[arguments[0]]; ok && len(arguments) == 1+c.count {

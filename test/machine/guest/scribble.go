@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// sectorSize is what a disk writes whole or not at all, in bytes.
+	sectorSize = 512
+	// scribbleSectors is the length of the file of scribble, in sectors.
+	scribbleSectors = 32 << 10
+	// scribbleWrite is the length of a write of scribble, in sectors.
+	scribbleWrite = 64
+	// scribblePause leaves the processor to others between two writes.
+	scribblePause = 50 * time.Millisecond
+)
+
+// scribbled is the content of a sector of scribble's file: its number and that of the
+// write, and a checksum.
+func scribbled(sector, write int) []byte {
+	text := fmt.Appendf(nil, "sector %12d write %12d ", sector, write)
+	content := bytes.Repeat(text, sectorSize/len(text)+1)[:sectorSize-8]
+	return fmt.Appendf(content, "%08x", crc32.ChecksumIEEE(content))
+}
+
+// checkScribbled returns an error if a sector has something else than zeros or what
+// scribble wrote to it: data of other files, or half of two writes.
+func checkScribbled(file io.ReaderAt) error {
+	content, zeros := make([]byte, sectorSize), make([]byte, sectorSize)
+	for sector := range scribbleSectors {
+		if _, err := file.ReadAt(content, int64(sector)*sectorSize); err != nil {
+			return err
+		}
+		if bytes.Equal(content, zeros) {
+			continue
+		}
+		var number, write int
+		if _, err := fmt.Sscanf(string(content), "sector %d write %d", &number, &write); err != nil || !bytes.Equal(content, scribbled(sector, write)) {
+			return fmt.Errorf("sector %d has %q", sector, content)
+		}
+	}
+	return nil
+}
+
+// scribble checks the file and writes to it at random places without end. The disk gets
+// the writes soon, and no flush: a power cut may lose or tear any of them.
+func scribble(ctx context.Context, path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	if err := errors.Join(file.Truncate(scribbleSectors*sectorSize), checkScribbled(file)); err != nil {
+		return err
+	}
+	if err := report("scribble 1"); err != nil {
+		return err
+	}
+	for write := 1; ctx.Err() == nil; write++ {
+		first := rand.IntN(scribbleSectors - scribbleWrite) //nolint:gosec // no secret
+		var content []byte
+		for sector := first; sector < first+scribbleWrite; sector++ {
+			content = append(content, scribbled(sector, write)...)
+		}
+		at := int64(first) * sectorSize
+		if _, err := file.WriteAt(content, at); err != nil {
+			return err
+		}
+		if err := unix.SyncFileRange(int(file.Fd()), at, int64(len(content)), unix.SYNC_FILE_RANGE_WRITE); err != nil {
+			return err
+		}
+		time.Sleep(scribblePause)
+	}
+	return nil
+}
