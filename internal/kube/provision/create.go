@@ -51,6 +51,15 @@ func (c *Controller) resume(
 		c.finish(pvc, intent, nil)
 		return 0, nil
 	}
+	if pvc != nil && c.maySaved(intent) {
+		// An administrator may have retained the volume and deleted both objects. Saved again
+		// for a claim that only the cache has, the volume would be deleted.
+		live, err := c.liveClaim(ctx, intent)
+		if err != nil {
+			return 0, err
+		}
+		pvc = live
+	}
 	if ended, err := c.bound(ctx, pvc, intent); ended || err != nil {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -162,4 +163,34 @@ func TestSave_marksTheIntentBeforeThePersistentVolume(t *testing.T) {
 	if pv := w.pv("pvc-uid-a"); pv != nil {
 		t.Errorf("PersistentVolume %s exists, and the intent does not say so: %v", pv.Name, slices.Collect(maps.Keys(w.Driver.Volumes())))
 	}
+}
+
+// TestSave_ofAClaimThatOnlyTheCacheHas: the first answer to the creation of the
+// PersistentVolume is lost. An administrator retains the volume and deletes both objects
+// before the second try, while the watches are interrupted.
+func TestSave_ofAClaimThatOnlyTheCacheHas(t *testing.T) {
+	w, pvc := newWorld(t, newClass()), newClaim("a")
+	var down, once atomic.Bool
+	w.React("create", "persistentvolumes", func(apiserver.Request) error {
+		if !down.Swap(true) {
+			w.BreakWatches()
+		}
+		return nil
+	})
+	w.LoseAnswers("create", "persistentvolumes", func(apiserver.Request) error {
+		if !once.CompareAndSwap(false, true) {
+			return nil
+		}
+		w.remove(w.retire(w.pv("pvc-uid-a"), pvc))
+		return errors.New("etcdserver: request timed out")
+	})
+	w.React("watch", "*", func(apiserver.Request) error {
+		if down.Load() {
+			return apierrors.NewServiceUnavailable("down")
+		}
+		return nil
+	})
+	w.Add(pvc)
+	w.run()
+	w.retained("a")
 }

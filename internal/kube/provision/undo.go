@@ -94,13 +94,8 @@ func (c *Controller) neededAfterAll(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent,
 ) (bool, error) {
 	if pvc == nil {
-		reference := intent.Volume.Spec.ClaimRef
-		live, err := c.env.Core.CoreV1().PersistentVolumeClaims(reference.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("is claim %s gone: %w", intent.claimKey(), err)
-		}
-		if err == nil && live.UID == reference.UID {
-			return true, nil
+		if live, err := c.liveClaim(ctx, intent); live != nil || err != nil {
+			return live != nil, err
 		}
 	}
 	pv, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, intent.Volume.Name, metav1.GetOptions{})
@@ -114,4 +109,17 @@ func (c *Controller) neededAfterAll(
 	}
 	c.finish(pvc, intent, nil)
 	return true, nil
+}
+
+// liveClaim reads the claim of an intent from the API server; nil if it is gone.
+func (c *Controller) liveClaim(ctx context.Context, intent volumeIntent) (*corev1.PersistentVolumeClaim, error) {
+	reference := intent.Volume.Spec.ClaimRef
+	live, err := c.env.Core.CoreV1().PersistentVolumeClaims(reference.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && live.UID != reference.UID:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("is claim %s gone: %w", intent.claimKey(), err)
+	}
+	return live, nil
 }
