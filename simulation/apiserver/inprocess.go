@@ -76,7 +76,7 @@ func (s *Server) BreakWatches(process string) {
 		s.watches[collection] = slices.DeleteFunc(watchers, func(w *watcher) bool {
 			ends := process == "*" || w.request.Process == process
 			if ends {
-				close(w.broken)
+				w.stop()
 			}
 			return ends
 		})
@@ -86,10 +86,16 @@ func (s *Server) BreakWatches(process string) {
 // transport serves requests by function calls.
 type transport struct{ server *Server }
 
+// callerKey is the key of the context of a request's caller.
+type callerKey struct{}
+
+// Left reports whether the caller of a request does not wait for the answer any more.
+func (r Request) Left() bool { return r.caller != nil && r.caller.Err() != nil }
+
 // RoundTrip implements http.RoundTripper. A caller that leaves does not end a request that
 // was sent: it may still have its effect.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	watching, stop := context.WithCancel(context.Background())
+	watching, stop := context.WithCancel(context.WithValue(context.Background(), callerKey{}, r.Context()))
 	a := &answer{header: http.Header{}, started: make(chan struct{}), stop: stop}
 	sent := r.Clone(watching)
 	if r.Body == nil {

@@ -41,7 +41,8 @@ type Request struct {
 	page          page
 	since         uint64
 	initialEvents bool
-	cached        bool // a get that any state of the past may answer (resourceVersion=0)
+	cached        bool            // a get that any state of the past may answer (resourceVersion=0)
+	caller        context.Context //nolint:containedctx // of the client within the process; nil for others
 }
 
 func (r Request) collection() string { return r.Group + "/" + r.Resource }
@@ -150,6 +151,7 @@ func parse(r *http.Request) (Request, error) {
 	q.page = pageOf(query)
 	q.since, _ = strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
 	q.cached = query.Get("resourceVersion") == "0"
+	q.caller, _ = r.Context().Value(callerKey{}).(context.Context)
 	q.initialEvents = query.Get("sendInitialEvents") == "true"
 	q.patchType = types.PatchType(r.Header.Get("Content-Type"))
 	q.Verb = verb(r.Method, q.Name, query.Get("watch"))

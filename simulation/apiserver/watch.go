@@ -20,16 +20,18 @@ type event struct {
 
 type watcher struct {
 	request Request
-	broken  chan struct{}
-	more    chan struct{} // has a value when there are new events
-	begun   bool          // the initial events were sent
-	events  []event       // not sent yet; the server's mutex guards them
+	stop    context.CancelFunc // ends the watch
+	more    chan struct{}      // has a value when there are new events
+	begun   bool               // the initial events were sent
+	events  []event            // not sent yet; the server's mutex guards them
 }
 
 // watch streams what changes. The initial state is sent as events when asked
 // for (sendInitialEvents), with the bookmark that ends it.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request) {
-	own := &watcher{request: q, more: make(chan struct{}, 1), broken: make(chan struct{})}
+	ctx, stop := context.WithCancel(r.Context())
+	defer stop()
+	own := &watcher{request: q, more: make(chan struct{}, 1), stop: stop}
 	if !s.begin(own) {
 		fail(w, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", q.since)))
 		return
@@ -46,7 +48,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 	for {
 		select {
 		case <-own.more:
-			events, ended := s.due(r.Context(), own)
+			events, ended := s.due(ctx, own)
 			for _, e := range events {
 				if encoder.Encode(e) != nil {
 					return
@@ -56,9 +58,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 			if ended {
 				return
 			}
-		case <-own.broken:
-			return
-		case <-r.Context().Done():
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -68,7 +68,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 type Delivery struct {
 	// Most is the number of events; 0 means all. The others follow with the next delivery.
 	Most int
-	// Break ends the watch after them.
+	// Break ends the watch in place of sending them.
 	Break bool
 }
 
@@ -80,6 +80,9 @@ func (s *Server) due(ctx context.Context, own *watcher) (events []event, ended b
 	if s.deliver != nil && !initial {
 		d = s.deliver(ctx, own.request)
 	}
+	if d.Break {
+		return nil, true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	count := len(own.events)
@@ -90,7 +93,7 @@ func (s *Server) due(ctx context.Context, own *watcher) (events []event, ended b
 	if len(own.events) > 0 {
 		own.signal()
 	}
-	return events, d.Break
+	return events, false
 }
 
 func (w *watcher) signal() {
@@ -174,7 +177,7 @@ func (s *Server) breakWatches() {
 	defer s.mu.Unlock()
 	for _, watchers := range s.watches {
 		for _, w := range watchers {
-			close(w.broken)
+			w.stop()
 		}
 	}
 	s.watches = map[string][]*watcher{}

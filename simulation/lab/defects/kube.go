@@ -1,5 +1,7 @@
 package defects
 
+import "github.com/holdfast-csi/holdfast/simulation/lab/overlay"
+
 // Files of the controllers.
 const (
 	creation   = "internal/kube/provision/create.go"
@@ -38,9 +40,16 @@ func Kube() []Defect {
 		planted("repeated-refusal-is-final", outcomes,
 			"found.md: the repeated call failed with a code that says nothing about the first one, and the intent was dropped",
 			"	case c.Repeated && (c.Elsewhere || !rejectsRequest(failure)):\n", "	case !defect(\"repeated-refusal-is-final\") && c.Repeated && (c.Elsewhere || !rejectsRequest(failure)):\n"),
-		planted("undo-trusts-cache", undoing,
-			"found.md: an intent was taken for that of a lost volume, and the data of a PersistentVolume was deleted (Sieve: stale state)",
-			"	needed, err := c.neededAfterAll(ctx, pvc, intent)\n", "	needed, err := c.neededAfterAll(ctx, pvc, intent)\n	if defect(\"undo-trusts-cache\") {\n		needed, err = false, nil\n	}\n"),
+		{
+			Name: "undo-trusts-cache",
+			What: "found.md: an intent was taken for that of a lost volume, and the data of a PersistentVolume was deleted (Sieve: stale state). " +
+				"Each of three lines of defence prevents that; the defect removes all",
+			Changes: []overlay.Change{
+				{File: undoing, Old: "	needed, err := c.neededAfterAll(ctx, pvc, intent)\n", New: "	needed, err := c.neededAfterAll(ctx, pvc, intent)\n	if defect(\"undo-trusts-cache\") {\n		needed, err = false, nil\n	}\n"},
+				{File: undoing, Old: "	answer := lifecycle.Answer{", New: "	if defect(\"undo-trusts-cache\") {\n		holder = lifecycle.Holder{}\n	}\n	answer := lifecycle.Answer{"},
+				{File: saving, Old: "c.progress.of(intent.Volume.Spec.ClaimRef.UID).refused\n", New: "c.progress.of(intent.Volume.Spec.ClaimRef.UID).refused && !defect(\"undo-trusts-cache\")\n"},
+			},
+		},
 		planted("saved-mark-missing", saving,
 			"found.md: the mark that the PersistentVolume may exist was lost, and the volume was deleted with its data",
 			"	return !intent.Unsaved && ", "	return !defect(\"saved-mark-missing\") && !intent.Unsaved && "),
@@ -84,8 +93,8 @@ func Kube() []Defect {
 			"found.md: a class that was recreated changed the repeated request for a snapshot",
 			"	if c.marked(v) || v.Handle != \"\" {\n", "	if !defect(\"snapshot-not-frozen\") && (c.marked(v) || v.Handle != \"\") {\n"),
 		planted("snapshot-policy-stale", contents,
-			"a snapshot is deleted and its content keeps the finalizer when the status cannot be written",
-			"	object, err = c.writer.Status(ctx, object, c.is(StepDelete), cleared)\n	if err != nil {\n", "	object, err = c.writer.Status(ctx, object, c.is(StepDelete), cleared)\n	if err != nil && defect(\"snapshot-policy-stale\") {\n		return object, nil\n	}\n	if err != nil {\n"),
+			"a snapshot is deleted by the cached policy of its content (Sieve: stale state)",
+			"	object, err := c.writer.Recheck(ctx, object, c.is(StepDelete))\n	if err != nil {\n		return object, err\n	}\n	if err := c.checkTwin", "	live, err := c.writer.Recheck(ctx, object, c.is(StepDelete))\n	if err != nil && !defect(\"snapshot-policy-stale\") {\n		return object, err\n	}\n	if err == nil {\n		object = live\n	}\n	if err := c.checkTwin"),
 		planted("own-write-stays", caches,
 			"the cache prefers an own write for ever, and hides what others write (Sieve: stale state)",
 			"	return err != nil || order >= 0\n}\n\n// Reached", "	return (err != nil || order >= 0) && !defect(\"own-write-stays\")\n}\n\n// Reached"),

@@ -39,7 +39,7 @@ func (w *World) attaching() (pieces []piece) {
 		}
 	}
 	for _, u := range desired {
-		if slices.ContainsFunc(all[*storagev1.VolumeAttachment](w.mirror, attachments), func(va *storagev1.VolumeAttachment) bool { return volumeOf(va) == u.volume }) {
+		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", u.volume); !ok || len(w.attachmentsOf(pv.Spec.CSI.VolumeHandle)) > 0 {
 			continue
 		}
 		pieces = append(pieces, piece{"attach " + u.volume + " to " + u.node, func() { w.attach(u) }})

@@ -20,6 +20,7 @@ func (w *World) calm() {
 	for _, r := range w.replicas {
 		if p := r.now(); p != nil {
 			p.Pause(false)
+			p.sight.restore()
 		}
 	}
 	w.putSecret()
@@ -56,15 +57,18 @@ func (w *World) deleteAll() {
 		if pv.DeletionTimestamp != nil {
 			continue // without the provisioner's finalizer, its volume would stay unseen
 		}
-		w.change(pv, func(o object) {
-			asVolume(o).Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
-		})
+		w.giveUpVolume(pv)
+	}
+	for _, content := range all[*snapshotv1.VolumeSnapshotContent](w.mirror, contents) {
+		if content.DeletionTimestamp == nil {
+			w.giveUp(content)
+		}
 	}
 }
 
 // consistent compares the objects with the storage.
 func (w *World) consistent() error {
-	return errors.Join(w.claimsServed(), w.volumesNamed(), w.noIntents(), w.attachmentsTrue(), w.snapshotsTrue(), w.nothingHangs())
+	return errors.Join(w.claimsServed(), w.volumesNamed(), w.noIntents(), w.attachmentsTrue(), w.debtsPaid(), w.snapshotsTrue(), w.nothingHangs())
 }
 
 func (w *World) claimsServed() error { //nolint:gocognit // one oracle
@@ -83,7 +87,7 @@ func (w *World) claimsServed() error { //nolint:gocognit // one oracle
 		}
 		desired, have := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 		pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", pvc.Spec.VolumeName)
-		if !ok || pv.DeletionTimestamp != nil {
+		if !ok || pv.DeletionTimestamp != nil || w.retained.lost(pv.Spec.CSI.VolumeHandle) {
 			continue
 		}
 		if have.Cmp(desired) < 0 || w.driver.Size(pv.Spec.CSI.VolumeHandle) < have.Value() {
@@ -126,11 +130,11 @@ func (w *World) volumesNamed() error {
 	named := map[string]string{}
 	for _, pv := range all[*corev1.PersistentVolume](w.mirror, volumes) {
 		handle := pv.Spec.CSI.VolumeHandle
-		if other := named[handle]; other != "" {
+		if other := named[handle]; other != "" && pv.DeletionTimestamp == nil {
 			return fmt.Errorf("PersistentVolumes %s and %s name volume %s", other, pv.Name, handle)
 		}
 		named[handle] = pv.Name
-		if pv.DeletionTimestamp == nil && !contains(handles, handle) {
+		if pv.DeletionTimestamp == nil && !contains(handles, handle) && !w.retained.lost(handle) {
 			return fmt.Errorf("PersistentVolume %s names volume %s, which does not exist", pv.Name, handle)
 		}
 	}
@@ -151,6 +155,9 @@ func (w *World) noIntents() error {
 func (w *World) attachmentsTrue() error {
 	desired := map[string]bool{}
 	for _, va := range all[*storagev1.VolumeAttachment](w.mirror, attachments) {
+		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok && w.retained.lost(pv.Spec.CSI.VolumeHandle) {
+			continue // its volume may be gone
+		}
 		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok && pv.DeletionTimestamp != nil && !va.Status.Attached && va.DeletionTimestamp == nil {
 			if err := w.explainPods(va); err != nil {
 				return err
@@ -188,16 +195,20 @@ func (w *World) snapshotsTrue() error {
 		if content.DeletionTimestamp != nil {
 			return fmt.Errorf("content %s is being deleted", content.Name)
 		}
+		handle := snapshotOf(content)
+		if handle == "" && !w.wanted(content) {
+			continue // it was deleted before the driver was asked
+		}
 		if !contentReady(content) {
 			return fmt.Errorf("content %s is not ready", content.Name)
 		}
-		named[*content.Status.SnapshotHandle] = true
-		if !contains(left, *content.Status.SnapshotHandle) {
-			return fmt.Errorf("content %s names snapshot %s, which does not exist", content.Name, *content.Status.SnapshotHandle)
+		named[handle] = true
+		if !contains(left, handle) && !w.retained.lost(handle) {
+			return fmt.Errorf("content %s names snapshot %s, which does not exist", content.Name, handle)
 		}
 	}
 	for _, handle := range left {
-		if !named[handle] {
+		if !named[handle] && !w.retained.wasLeft(handle) {
 			return fmt.Errorf("no content names snapshot %s", handle)
 		}
 	}
@@ -235,8 +246,10 @@ func (w *World) empty() error {
 			return fmt.Errorf("volume %s is left", volume)
 		}
 	}
-	if left := w.driver.SnapshotsLeft(); len(left) > 0 {
-		return fmt.Errorf("snapshots are left: %v", left)
+	for _, handle := range w.driver.SnapshotsLeft() {
+		if !w.retained.wasLeft(handle) {
+			return fmt.Errorf("snapshot %s is left", handle)
+		}
 	}
 	return w.noIntents()
 }

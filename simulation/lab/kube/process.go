@@ -29,12 +29,15 @@ type process struct {
 	// paused is set once the process was stopped for a while: it may then not know that it
 	// has lost the lease.
 	paused atomic.Bool
-	// sawLease is set once it has read the Lease, and fresh if it created the Lease without
-	// that: a process that never observed the Lease creates it at once, also after a deletion.
-	sawLease, fresh atomic.Bool
+	// sawLease is set once it has read the Lease. A process that never observed the Lease
+	// creates it at once, also after a deletion: outrun is set for the one that held it then,
+	// which creates it again if that is deleted, too.
+	sawLease, outrun atomic.Bool
 	// clock is how far the clock of the process is ahead of the others', in nanoseconds. Only
 	// the times that it writes into a Lease show that.
 	clock atomic.Int64
+	sight sight
+	owes  owes
 }
 
 // replica is a pod whose process is started again whenever it ends.

@@ -27,7 +27,9 @@ const (
 	forbidden  = "refused by admission"
 	lost       = "answer lost"
 	failed     = "500 after the effect"
+	taken      = "500 after the effect, and an administrator takes it"
 	late       = "answer late"
+	keptFirst  = "an administrator retains it first, answer late"
 	oneEvent   = "one event"
 	breakWatch = "watch broken"
 )
@@ -70,7 +72,7 @@ func (w *World) before(q *apiserver.Request) error {
 	switch {
 	case p == nil:
 		return nil
-	case p.Dead():
+	case p.Dead(), p.sight.isCut(q.Resource):
 		return apiserver.ErrConnection
 	case q.Verb == "list", q.Verb == "watch", q.Resource == "events", strings.HasPrefix(q.Resource, "selfsubject"):
 		return nil
@@ -87,12 +89,25 @@ func (w *World) before(q *apiserver.Request) error {
 		return apiserver.ErrConnection
 	}
 	q.Fault = fault
+	if fault == "" {
+		w.learns(p, q)
+	}
 	return w.injectBefore(q)
+}
+
+// nameIn is the name of the object in the body of a request.
+func nameIn(body []byte) string {
+	var o struct{ Metadata struct{ Name string } }
+	_ = json.Unmarshal(body, &o) // the world's own process has written it
+	return o.Metadata.Name
 }
 
 func (w *World) faultsOf(q *apiserver.Request) []string {
 	faults := []string{tooMany, internal, refused}
 	if !isWrite(q.Verb) {
+		if q.Resource == volumes || q.Resource == contents {
+			faults = append(faults, keptFirst)
+		}
 		return faults
 	}
 	faults = append(faults, lost, failed, late)
@@ -101,6 +116,9 @@ func (w *World) faultsOf(q *apiserver.Request) []string {
 	}
 	if q.Verb == "create" && q.Resource != leases && q.Resource != configMaps {
 		faults = append(faults, forbidden)
+	}
+	if q.Verb == "create" && q.Resource == volumes {
+		faults = append(faults, taken)
 	}
 	return faults
 }
@@ -118,6 +136,8 @@ func (w *World) injectBefore(q *apiserver.Request) error {
 		return apierrors.NewForbidden(resource, q.Name, errors.New("a webhook denied the request"))
 	case conflict:
 		w.touch(q.Resource, q.Namespace, q.Name)
+	case keptFirst:
+		w.retainNow(q.Resource, q.Name)
 	}
 	return nil
 }
@@ -129,18 +149,24 @@ func (w *World) after(q *apiserver.Request) error {
 		return nil
 	}
 	if q.Resource == leases {
-		p.fresh.Store(p.fresh.Load() || q.Verb == "create" && !p.sawLease.Load())
-		p.sawLease.Store(true)
+		if holder := w.process(w.holder); holder != nil && q.Verb == "create" && (!p.sawLease.Load() || p.outrun.Load()) {
+			holder.outrun.Store(true)
+		}
+		p.sawLease.Store(p.sawLease.Load() || !q.Left())
+		w.holder = w.holderNow()
 	}
-	if q.Verb == "get" && q.Resource == volumes {
-		w.users.reads(p, q.Name, w.lab.Steps())
+	if q.Verb == "get" && !q.Left() {
+		w.retained.reads(p, about(q.Resource, q.Name), w.lab.Steps())
 	}
 	switch q.Fault {
 	case lost:
 		return apiserver.ErrConnection
 	case failed:
 		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
-	case late:
+	case taken:
+		w.takeAway(nameIn(q.Body))
+		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	case late, keptFirst:
 		if _, err := p.Pass(context.Background(), lab.Step{Kind: "answer of " + kind(*q), Object: name(*q)}); err != nil {
 			return apiserver.ErrConnection
 		}
@@ -157,6 +183,9 @@ func (w *World) deliver(ctx context.Context, q apiserver.Request) apiserver.Deli
 	if p == nil {
 		return apiserver.Delivery{}
 	}
+	if !p.sight.await(ctx, q.Resource) {
+		return apiserver.Delivery{Break: true}
+	}
 	fault, err := p.Pass(ctx, lab.Step{Kind: "watch", Object: q.Resource + q.Selector(), Faults: []string{oneEvent, breakWatch}})
 	switch {
 	case err != nil:
@@ -170,14 +199,18 @@ func (w *World) deliver(ctx context.Context, q apiserver.Request) apiserver.Deli
 // checkLeader records a violation if a process begins an effect although another process
 // holds the lease. One that was paused cannot know that.
 func (w *World) checkLeader(p *process, what string) {
+	if holder := w.holderNow(); holder != "" && holder != p.Name() && !p.paused.Load() && !p.outrun.Load() {
+		w.violate("two leaders: %s begins %s, and %s holds the lease", p.Name(), what, holder)
+	}
+}
+
+// holderNow is the process that the Lease names; "" for none.
+func (w *World) holderNow() string {
 	held, ok := get[*coordinationv1.Lease](w.mirror, leases, system, controllerslease.Name(driverName))
-	if !ok || held.Spec.HolderIdentity == nil || *held.Spec.HolderIdentity == "" || *held.Spec.HolderIdentity == p.Name() || p.paused.Load() {
-		return
+	if !ok || held.Spec.HolderIdentity == nil {
+		return ""
 	}
-	if holder := w.process(*held.Spec.HolderIdentity); holder != nil && holder.fresh.Load() {
-		return
-	}
-	w.violate("two leaders: %s begins %s, and %s holds the lease", p.Name(), what, *held.Spec.HolderIdentity)
+	return *held.Spec.HolderIdentity
 }
 
 // observe is called for each change of an object.

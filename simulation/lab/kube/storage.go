@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
@@ -167,6 +168,8 @@ func (w *World) answer(ctx context.Context, p *process, step lab.Step, fault str
 	switch {
 	case err != nil:
 		return nil, err
+	case fault == "" && step.Kind == "ControllerPublishVolume":
+		p.owes.publishes(step.Object)
 	case fault == answerLost:
 		return nil, csidriver.Fail(codes.Unavailable, "injected: the answer was lost")
 	case fault == answerLate:
@@ -213,6 +216,16 @@ func (w *World) checkCall(p *process, rpc string, request any) {
 		if why := w.needed(p, r.GetVolumeId()); why != "" {
 			w.violate("%s deletes volume %s, which %s", p.Name(), r.GetVolumeId(), why)
 		}
+	case *csi.DeleteSnapshotRequest:
+		if why := w.snapshotNeeded(p, r.GetSnapshotId()); why != "" {
+			w.violate("%s deletes snapshot %s, which %s", p.Name(), r.GetSnapshotId(), why)
+		}
+	case *csi.CreateVolumeRequest:
+		if p.outrun.Load() { // the Lease was deleted: another process may have undone the intent
+			w.storage.leave("id-" + r.GetName())
+		}
+	case *csi.ControllerUnpublishVolumeRequest:
+		p.owes.pay(r.GetVolumeId() + " " + r.GetNodeId())
 	case *csi.ControllerPublishVolumeRequest:
 		if !w.recorded(r.GetVolumeId(), r.GetNodeId()) && !w.storage.racing[r.GetVolumeId()+" "+r.GetNodeId()] {
 			w.violate("%s publishes volume %s to %s, and no VolumeAttachment with a finalizer records it", p.Name(), r.GetVolumeId(), r.GetNodeId())
@@ -239,12 +252,14 @@ func singleNode(capability *csi.VolumeCapability) bool {
 
 // needed says why a volume must not be deleted; "" if it may be.
 func (w *World) needed(p *process, handle string) string {
+	var kept []string
+	used := ""
 	for _, pv := range all[*corev1.PersistentVolume](w.mirror, volumes) {
 		if pv.Spec.CSI == nil || pv.Spec.CSI.VolumeHandle != handle {
 			continue
 		}
-		if pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain && w.users.known(p, pv.Name) {
-			return "PersistentVolume " + pv.Name + " retains"
+		if pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+			kept = append(kept, about(volumes, pv.Name))
 		}
 		ref := pv.Spec.ClaimRef
 		if ref == nil || ref.UID == "" {
@@ -252,8 +267,28 @@ func (w *World) needed(p *process, handle string) string {
 		}
 		pvc, ok := get[*corev1.PersistentVolumeClaim](w.mirror, claims, ref.Namespace, ref.Name)
 		if ok && pvc.UID == ref.UID && pvc.Spec.VolumeName == pv.Name && pv.DeletionTimestamp == nil {
-			return fmt.Sprintf("PersistentVolume %s names for claim %s", pv.Name, pvc.Name)
+			used = fmt.Sprintf("PersistentVolume %s names for claim %s", pv.Name, pvc.Name)
 		}
+	}
+	if key := w.retained.begins(p, handle, kept); key != "" {
+		return key + " retains"
+	}
+	if w.retained.lost(handle) {
+		return ""
+	}
+	return used
+}
+
+// snapshotNeeded says why a snapshot must not be deleted; "" if it may be.
+func (w *World) snapshotNeeded(p *process, handle string) string {
+	var kept []string
+	for _, content := range all[*snapshotv1.VolumeSnapshotContent](w.mirror, contents) {
+		if snapshotOf(content) == handle && content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain {
+			kept = append(kept, about(contents, content.Name))
+		}
+	}
+	if key := w.retained.begins(p, handle, kept); key != "" {
+		return key + " retains"
 	}
 	return ""
 }
@@ -268,6 +303,20 @@ func (w *World) recorded(handle, node string) bool {
 	return false
 }
 
+// leave notes that a volume may be left without an object.
+func (s *storage) leave(handle string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bare[handle] = true
+}
+
+// isBusy reports whether a volume or snapshot has a call in progress.
+func (s *storage) isBusy(handle string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busy[strings.TrimPrefix(handle, "id-")]
+}
+
 // isForced reports whether an administrator removed the VolumeAttachment of a volume by force.
 func (s *storage) isForced(handle, node string) bool { return s.forced[handle+" "+node] }
 
@@ -277,6 +326,7 @@ func (s *storage) isForced(handle, node string) bool { return s.forced[handle+" 
 func (w *World) observeVolume(c apiserver.Change) {
 	w.observeAttachment(c)
 	w.observeIntents(c)
+	w.observeContent(c)
 	if c.Resource != volumes {
 		return
 	}
@@ -288,22 +338,42 @@ func (w *World) observeVolume(c apiserver.Change) {
 	if meta["deletionTimestamp"] != nil && !w.gone.volumes[c.Name] {
 		w.gone.volumes[c.Name] = true
 		finalizers, _ := meta["finalizers"].([]any)
-		// Once it was retained, the controllers have no finalizer, until they see that it is
-		// given up.
-		unprotected = w.users.wasKept(c.Name) && !slices.Contains(finalizers, any(claim.ProvisionerFinalizer))
+		// Once it was retained, or written by hand, the controllers have no finalizer until they
+		// see that the volume is to go with it.
+		byHand := w.retained.wasKept(about(volumes, c.Name)) || strings.HasPrefix(c.Name, moved)
+		unprotected = byHand && !slices.Contains(finalizers, any(claim.ProvisionerFinalizer))
 	}
-	if handle != "" && (unprotected || c.Event == "DELETED" && spec["persistentVolumeReclaimPolicy"] == "Retain") {
-		w.storage.mu.Lock()
-		defer w.storage.mu.Unlock()
-		w.storage.bare[handle] = true
+	left := handle != "" && c.Event == "DELETED" && spec["persistentVolumeReclaimPolicy"] == "Retain" && !w.hasVolume(handle)
+	if left {
+		w.retained.ends(about(volumes, c.Name), handle)
 	}
+	if left || handle != "" && unprotected {
+		w.storage.leave(handle)
+	}
+}
+
+// observeContent notes the snapshots whose contents were deleted with policy Retain.
+func (w *World) observeContent(c apiserver.Change) {
+	if c.Resource != contents || c.Event != "DELETED" {
+		return
+	}
+	spec, _ := c.Object["spec"].(map[string]any)
+	status, _ := c.Object["status"].(map[string]any)
+	if handle, _ := status["snapshotHandle"].(string); handle != "" && spec["deletionPolicy"] == "Retain" {
+		w.retained.ends(about(contents, c.Name), handle)
+	}
+}
+
+// hasVolume reports whether a PersistentVolume names a volume.
+func (w *World) hasVolume(handle string) bool {
+	return slices.ContainsFunc(all[*corev1.PersistentVolume](w.mirror, volumes), func(pv *corev1.PersistentVolume) bool {
+		return pv.Spec.CSI != nil && pv.Spec.CSI.VolumeHandle == handle
+	})
 }
 
 // named reports whether a PersistentVolume or an intent names a volume.
 func (w *World) named(volume, handle string) bool {
-	if slices.ContainsFunc(all[*corev1.PersistentVolume](w.mirror, volumes), func(pv *corev1.PersistentVolume) bool {
-		return pv.Spec.CSI != nil && pv.Spec.CSI.VolumeHandle == handle
-	}) {
+	if w.hasVolume(handle) {
 		return true
 	}
 	return slices.ContainsFunc(all[*corev1.ConfigMap](w.mirror, configMaps), func(stored *corev1.ConfigMap) bool {

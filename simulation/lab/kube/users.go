@@ -2,11 +2,9 @@ package kube
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,42 +14,9 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/lab"
 )
 
-// users are what users and administrators have done.
-type users struct {
-	mu sync.Mutex
-	// kept is the step in which the policy of a PersistentVolume became Retain.
-	kept map[string]int
-	// read is the last step in which a process read a PersistentVolume from the API server.
-	read map[string]int
-}
-
-// reads notes that a process reads a PersistentVolume.
-func (u *users) reads(p *process, volume string, step int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.read[p.Name()+" "+volume] = step
-}
-
-// known reports whether a process must know that a PersistentVolume is retained: a user may
-// change the policy after the last read before the call.
-func (u *users) known(p *process, volume string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	read, ok := u.read[p.Name()+" "+volume]
-	return !ok || u.kept[volume] < read
-}
-
-// wasKept reports whether a PersistentVolume has been retained.
-func (u *users) wasKept(volume string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	_, ok := u.kept[volume]
-	return ok
-}
-
 // populate creates the classes, nodes and secrets.
 func (w *World) populate() {
-	w.users.kept, w.users.read = map[string]int{}, map[string]int{}
+	w.retained = newRetained()
 	for _, name := range []string{namespace, system, intents} {
 		w.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
@@ -63,7 +28,7 @@ func (w *World) populate() {
 	}
 	w.putSecret()
 	w.putClass("a")
-	w.put(&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: snapshotClass}, Driver: driverName, DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete})
+	w.putSnapshotClass("a")
 	for _, name := range []string{"gold", "silver"} {
 		w.put(&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driverName, Parameters: map[string]string{"level": name}})
 	}
@@ -101,6 +66,14 @@ func (w *World) putClass(tier string) {
 	w.put(class)
 }
 
+// putSnapshotClass creates the class of snapshots, with a tier among its parameters.
+func (w *World) putSnapshotClass(tier string) {
+	w.put(&snapshotv1.VolumeSnapshotClass{
+		ObjectMeta: metav1.ObjectMeta{Name: snapshotClass, UID: w.uid("snapshotclass")}, Driver: driverName,
+		DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete, Parameters: map[string]string{"tier": tier},
+	})
+}
+
 func (w *World) createClaim(change func(*corev1.PersistentVolumeClaim)) {
 	class := "fast"
 	pvc := &corev1.PersistentVolumeClaim{
@@ -129,7 +102,11 @@ func (w *World) createPod(pvc *corev1.PersistentVolumeClaim) {
 
 // actions are what can happen now besides steps of processes.
 func (w *World) actions() []lab.Action {
-	return append(append(w.userActions(), w.adminActions()...), w.faultActions()...)
+	found := append(append(w.userActions(), w.adminActions()...), w.faultActions()...)
+	for _, favourite := range w.shape.favourites {
+		found[favourite%len(found)].Weight = favouriteWeight
+	}
+	return found
 }
 
 // pick returns a random object of a resource that a condition selects; nil for none.
@@ -190,7 +167,7 @@ func (w *World) userActions() []lab.Action { //nolint:funlen,gocognit // a table
 				w.change(pvc, func(o object) { asClaim(o).Spec.VolumeAttributesClassName = &class })
 			}
 		}},
-		{Name: "a user takes a snapshot", Weight: 2, Do: func() {
+		{Name: "a user takes a snapshot", Weight: 3, Do: func() {
 			if pvc, ok := pick(w, claims, bound); ok {
 				class, source := snapshotClass, pvc.Name
 				snapshot := &snapshotv1.VolumeSnapshot{
@@ -203,7 +180,7 @@ func (w *World) userActions() []lab.Action { //nolint:funlen,gocognit // a table
 				w.put(snapshot)
 			}
 		}},
-		{Name: "a user deletes a snapshot", Weight: 1, Do: func() {
+		{Name: "a user deletes a snapshot", Weight: 2, Do: func() {
 			if snapshot, ok := pick[*snapshotv1.VolumeSnapshot](w, snapshots, nil); ok {
 				w.remove(snapshot)
 			}
@@ -243,83 +220,6 @@ func (w *World) removePodsOf(pvc *corev1.PersistentVolumeClaim) {
 	}
 }
 
-func (w *World) adminActions() []lab.Action { //nolint:funlen // a table
-	return []lab.Action{
-		{Name: "an administrator creates the class again", Do: func() { w.putClass(lab.Pick(w.lab, "a", "b", "c")) }},
-		{Name: "an administrator retains a volume", Do: func() {
-			if pv, ok := pick[*corev1.PersistentVolume](w, volumes, nil); ok {
-				w.lab.Note("volume %s", pv.Name)
-				w.users.mu.Lock()
-				w.users.kept[pv.Name] = w.lab.Steps()
-				w.users.mu.Unlock()
-				w.change(pv, func(o object) {
-					asVolume(o).Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
-				})
-			}
-		}},
-		{Name: "an administrator gives up a volume", Do: func() {
-			if pv, ok := pick(w, volumes, func(pv *corev1.PersistentVolume) bool { return pv.DeletionTimestamp == nil }); ok {
-				w.change(pv, func(o object) {
-					asVolume(o).Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
-				})
-			}
-		}},
-		{Name: "an administrator deletes a volume", Do: func() {
-			if pv, ok := pick[*corev1.PersistentVolume](w, volumes, nil); ok {
-				w.lab.Note("volume %s", pv.Name)
-				w.remove(pv)
-			}
-		}},
-		{Name: "an administrator removes a volume attachment by force", Do: func() {
-			if va, ok := pick[*storagev1.VolumeAttachment](w, attachments, nil); ok {
-				if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok {
-					where := pv.Spec.CSI.VolumeHandle + " id-" + va.Spec.NodeName
-					w.storage.forced[where], w.storage.racing[where] = true, true
-				}
-				w.lab.Note("attachment of %s to %s", volumeOf(va), va.Spec.NodeName)
-				w.drop(va)
-			}
-		}},
-		{Name: "a node is lost or comes back", Do: func() {
-			name := lab.Pick(w.lab, w.nodes...)
-			if node, ok := get[*storagev1.CSINode](w.mirror, csiNodes, "", name); ok {
-				w.drop(node)
-				return
-			}
-			w.putNode(name)
-		}},
-		{Name: "the secret is deleted or created", Do: func() {
-			if secret, ok := get[*corev1.Secret](w.mirror, secrets, namespace, "keys"); ok {
-				w.drop(secret)
-				return
-			}
-			w.putSecret()
-		}},
-		{Name: "an administrator deletes the lease", Do: func() {
-			for _, held := range all[*coordinationv1.Lease](w.mirror, leases) {
-				w.remove(held)
-			}
-		}},
-		{Name: "the namespace is deleted", Do: func() {
-			if w.lab.OneIn(4) {
-				w.deleteNamespace()
-			}
-		}},
-	}
-}
-
-func (w *World) deleteNamespace() {
-	for _, pod := range all[*corev1.Pod](w.mirror, pods) {
-		w.remove(pod)
-	}
-	for _, snapshot := range all[*snapshotv1.VolumeSnapshot](w.mirror, snapshots) {
-		w.remove(snapshot)
-	}
-	for _, pvc := range all[*corev1.PersistentVolumeClaim](w.mirror, claims) {
-		w.remove(pvc)
-	}
-}
-
 // faultActions are what happens to machines and processes.
 func (w *World) faultActions() []lab.Action {
 	replica := func() *replica { return lab.Pick(w.lab, w.replicas...) }
@@ -345,7 +245,23 @@ func (w *World) faultActions() []lab.Action {
 			p.clock.Store(int64(lab.Pick(w.lab, 0, time.Hour, -time.Hour)))
 		}},
 		{Name: "the API server compacts its history", Do: w.server.Compact},
-		{Name: "the API server restarts", Do: func() { w.server.BreakWatches("*") }},
+		{Name: "the API server restarts", Do: func() {
+			w.server.BreakWatches("*")
+			if w.lab.OneIn(2) {
+				w.server.Compact()
+			}
+		}},
+		{Name: "a watch falls behind or catches up", Weight: 3, Do: func() {
+			resource := lab.Pick(w.lab, claims, volumes, attachments, snapshots, contents, classes, configMaps)
+			p := replica().now()
+			w.lab.Note("%s of %s", resource, p.Name())
+			p.sight.toggleBehind(resource)
+		}},
+		{Name: "a process is cut off or connected again", Weight: 2, Do: func() {
+			p := replica().now()
+			w.lab.Note("%s", p.Name())
+			p.sight.toggleCut(w.lab.OneIn(2))
+		}},
 		{Name: "the API server's clock jumps", Do: func() {
 			w.server.Skew(lab.Pick(w.lab, 0, time.Minute, -time.Minute, time.Hour, -time.Hour))
 		}},

@@ -26,8 +26,12 @@ const (
 	marker = "s3cr3t-"
 )
 
-// chaosSteps is how many steps are taken with faults.
-const chaosSteps = 250
+// chaosSteps is how many steps are taken with faults, and endSteps how many more after the
+// namespace was deleted.
+const (
+	chaosSteps = 250
+	endSteps   = 200
+)
 
 // World is a cluster and a driver.
 type World struct {
@@ -48,7 +52,8 @@ type World struct {
 	storage   *storage
 	made      int // names of users' objects
 	nodes     []string
-	users     users
+	retained  *retained
+	holder    string // of the Lease, after the last request about it
 	gone      gone
 	secrets   *markers
 	mu        sync.Mutex
@@ -65,7 +70,18 @@ type shape struct {
 	immediate bool
 	short     bool // quick retries
 	siege     bool // the storage refuses changes for a while at the end
+	unready   bool // snapshots are not ready at once
+	ends      bool // the namespace is deleted, and the faults go on
+	// favourites are the actions that are frequent in this run.
+	favourites []int
 }
+
+const (
+	favouriteActions = 3
+	favouriteWeight  = 12
+	// endActions is the number of steps for each action after the namespace was deleted.
+	endActions = 10
+)
 
 // Run is the world for lab.Run.
 func Run(known *runtime.Scheme) lab.World {
@@ -86,7 +102,10 @@ func newWorld(l *lab.Lab, known *runtime.Scheme) *World {
 	w.shape = shape{
 		attach: !l.OneIn(4), replicas: 1 + l.Choose(3), modify: l.OneIn(2), secret: l.OneIn(2),
 		immediate: l.OneIn(2), short: l.OneIn(2),
-		siege: l.OneIn(4),
+		siege: l.OneIn(4), unready: l.OneIn(3), ends: l.OneIn(2),
+	}
+	for range favouriteActions {
+		w.shape.favourites = append(w.shape.favourites, l.Choose(1<<10))
 	}
 	w.server = apiserver.NewServer(known, apiserver.Hooks{
 		Before: w.before, After: w.after, Observe: w.observe, Deliver: w.deliver,
@@ -110,6 +129,9 @@ func (w *World) describeDriver() {
 	d := w.driver
 	d.Creation.Strict, d.Snapshots.Strict = true, true
 	d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_LIST_VOLUMES, csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES)
+	if w.shape.unready {
+		d.Snapshots.UnreadyAnswers = 2
+	}
 	if w.shape.attach {
 		d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 	}
@@ -122,6 +144,13 @@ func (w *World) describeDriver() {
 func (w *World) live() error {
 	if err := w.lab.Chaos(chaosSteps, lab.Plan{Actions: w.actions, Check: w.check}); err != nil {
 		return err
+	}
+	if w.shape.ends {
+		w.lab.Note("the namespace is deleted")
+		w.deleteNamespace()
+		if err := w.lab.Chaos(endSteps, lab.Plan{Actions: w.actions, ActionEvery: endActions, Check: w.check}); err != nil {
+			return err
+		}
 	}
 	if w.shape.siege {
 		if err := w.besiege(); err != nil {
