@@ -63,7 +63,7 @@ func Host() []Defect {
 		},
 		planted("host-once-pod-by-one-name", hostMounting,
 			"found.md: a second PersistentVolume of a ReadWriteOncePod volume gives it to a second pod",
-			"isOncePod(toMount.modes) || isOncePod(known.Modes)", "isOncePod(toMount.modes) || isOncePod(known.Modes) && !defect(\"host-once-pod-by-one-name\")"),
+			"isOncePod(toMount.modes) || isOncePod(known.Modes) || target.OncePod", "isOncePod(toMount.modes) || (isOncePod(known.Modes) || target.OncePod) && !defect(\"host-once-pod-by-one-name\")"),
 		planted("host-attach-without-intent", hostAttaching,
 			"a volume is attached before a record says so (Sieve: intermediate state)",
 			"	if err := m.saveUse(use, m.putAttachment(use, func(*storagev1.VolumeAttachmentStatus) {})); err != nil {\n",
