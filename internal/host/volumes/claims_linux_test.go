@@ -397,9 +397,17 @@ func TestVolumes_aHandleThatAnotherHasIsRefusedAndNotDeleted(t *testing.T) {
 	d.volume(volumeOf("x", "1Gi", "", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "id-pvc-uid-third" }))
 	d.claim("third", protected)
 	d.awaitEvent("ProvisioningFailed", `"id-pvc-uid-third", which is that of PersistentVolume "x"`)
+	// Nothing remains to be done for a claim that is deleted: x has the volume.
+	d.erase("persistentvolumeclaims", "ns/third")
+	d.isGone("persistentvolumeclaims", "ns/third")
+	d.until("the intent is gone", func(tx *store.Tx) bool {
+		intents, err := tx.Provisionings().All()
+		return err == nil && len(intents) == 0
+	})
 	if d.driver.Count("DeleteVolume") != 0 || first == nil {
 		t.Error("an administrator's volume was deleted")
 	}
+	d.hasVolumes(3)
 }
 
 func TestEphemeral_goesWithItsPodAndIsNeverAdopted(t *testing.T) {

@@ -104,26 +104,44 @@ func (m *Manager) accept(
 	if err != nil {
 		return err
 	}
-	switch lifecycle.AfterCreate(lifecycle.Answer{Desired: true, Claimed: true, Usable: wrong == nil, Holder: holder}) {
+	claimed, err := m.isAwaited(intent)
+	if err != nil {
+		return err
+	}
+	held := fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q",
+		request.GetName(), handle, holder.Name)
+	switch lifecycle.AfterCreate(lifecycle.Answer{Desired: true, Claimed: claimed, Usable: wrong == nil, Holder: holder}) {
 	case lifecycle.Save:
 		return nil
-	case lifecycle.Wait, lifecycle.Leave:
-		return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q",
-			request.GetName(), handle, holder.Name)
+	case lifecycle.Wait:
+		return held
+	case lifecycle.Leave:
+		return &settledError{held}
 	}
 	remove := &csi.DeleteVolumeRequest{VolumeId: handle, Secrets: request.GetSecrets()}
 	if err := driver.Client.DeleteVolume(ctx, remove); err != nil {
 		// Not final, even if both errors are: only the intent leads to the volume.
 		return &uncertain{fmt.Errorf("%w, and it could not be deleted: %w", wrong, err)}
 	}
-	return &deletedError{wrong}
+	return &settledError{wrong}
 }
 
-// deletedError means that the driver created a volume that does not fit the request,
-// and has deleted it. It is a failure of the driver's, and final.
-type deletedError struct{ error }
+// settledError means that the driver created a volume that does not fit the request and
+// has deleted it, or answered with that of a PersistentVolume although no claim waits for
+// it any more. It is a failure of the driver's, and final.
+type settledError struct{ error }
 
-func (d *deletedError) Is(target error) bool { return target == claim.ErrDriverFailed }
+func (s *settledError) Is(target error) bool { return target == claim.ErrDriverFailed }
+
+// isAwaited reports whether the claim of an intent exists, is not being deleted, and has
+// no other volume.
+func (m *Manager) isAwaited(intent *store.Provisioning) (bool, error) {
+	pvc, err := m.claimOf(intent.Claim)
+	if err != nil || pvc == nil || pvc.UID != intent.ClaimUID || pvc.DeletionTimestamp != nil {
+		return false, err
+	}
+	return pvc.Spec.VolumeName == "" || pvc.Spec.VolumeName == intent.Volume.Name, nil
+}
 
 // holder finds the PersistentVolume that names a volume.
 func (m *Manager) holder(driver, handle string) (lifecycle.Holder, error) {
@@ -143,7 +161,7 @@ func (m *Manager) createVolumeFailed(
 		return err
 	}
 	outcome := lifecycle.Discard
-	if !errors.As(err, new(*deletedError)) {
+	if !errors.As(err, new(*settledError)) {
 		outcome = lifecycle.AfterFailedCreate(lifecycle.Creation{
 			Call: claim.CallCreate, Copied: request.GetVolumeContentSource() != nil, Repeated: !first, Desired: true,
 		}, err)
