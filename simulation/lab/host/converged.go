@@ -151,7 +151,11 @@ func (w *world) isTrue(pvc *corev1.PersistentVolumeClaim) error {
 		return fmt.Errorf("claim %s is Bound to %q, which is not bound to it", pvc.Name, pvc.Spec.VolumeName)
 	}
 	said, has := pvc.Status.Capacity[corev1.ResourceStorage], pv.Spec.Capacity[corev1.ResourceStorage]
-	if size := w.storage.driver.Size(pv.Spec.CSI.VolumeHandle); said.Value() > size || has.Value() > size {
+	size := w.storage.driver.Size(pv.Spec.CSI.VolumeHandle)
+	if size == 0 && strings.HasPrefix(pv.Name, importPrefix) {
+		return nil // it was imported while it was being deleted
+	}
+	if said.Value() > size || has.Value() > size {
 		return fmt.Errorf("claim %s has %s, its volume says %s and has %d bytes", pvc.Name, said.String(), has.String(), size)
 	}
 	return nil
@@ -420,7 +424,7 @@ func (w *world) empty() error {
 		return fmt.Errorf("%s is mounted", w.machine.mounts[0].path)
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.storage.ledger)) {
-		if known := w.storage.ledger[id]; len(known.attached)+len(known.published) > 0 || known.staging != "" {
+		if known := w.storage.ledger[id]; known.isInUse() && !known.givenUp {
 			return fmt.Errorf("volume %s is %s", id, known)
 		}
 	}

@@ -41,6 +41,8 @@ type ledger struct {
 	attached  map[string]bool // node IDs
 	staging   string          // path; "" if it is not staged
 	published map[string]bool // paths
+	// givenUp: an administrator gave up a pod with the volume, whose use the driver may keep.
+	givenUp bool
 }
 
 func (s *storage) of(volume string) *ledger {
@@ -335,7 +337,7 @@ func (w *world) called(c *call) {
 	known := c.s.of(c.object)
 	switch r := c.request.(type) {
 	case *csi.DeleteVolumeRequest:
-		if known.staging != "" || len(known.published) > 0 || len(known.attached) > 0 {
+		if known.isInUse() && !known.givenUp {
 			w.violated("DeleteVolume of %s, which is %s", c.object, known)
 		}
 		w.mayDeleteVolume(c.object)
@@ -368,6 +370,10 @@ func (w *world) called(c *call) {
 			w.violated("NodeUnstageVolume of %s at %s; it is staged at %s", c.object, r.GetStagingTargetPath(), known.staging)
 		}
 	}
+}
+
+func (l *ledger) isInUse() bool {
+	return l.staging != "" || len(l.published) > 0 || len(l.attached) > 0
 }
 
 func (l *ledger) String() string {

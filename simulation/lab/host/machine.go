@@ -149,8 +149,13 @@ func (m *machine) reboot() error {
 	return failed
 }
 
-// lost returns an error if a mounted volume lacks its data.
-func (m *machine) lost() error {
+// lost returns an error if a mounted volume lacks its data. The file of a block volume
+// that was given up may be removed: it is no mount point.
+func (m *machine) lost(givenUp func(volume string) bool) error {
+	m.mounts = slices.DeleteFunc(m.mounts, func(at mounted) bool {
+		_, err := os.Lstat(at.path)
+		return at.block && errors.Is(err, fs.ErrNotExist) && givenUp(at.volume)
+	})
 	for _, at := range m.mounts {
 		path := filepath.Join(at.path, marker)
 		if at.block {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	product "github.com/holdfast-csi/holdfast/internal/host"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
@@ -180,7 +181,33 @@ func (w *world) abandon() {
 	resource := lab.Pick(w.lab, "persistentvolumes", "persistentvolumeclaims", "volumesnapshotcontents", "pods")
 	if key := w.pick(resource); key != "" {
 		w.objects.abandon(resource, key)
+		if resource == "pods" {
+			w.giveUpUses(w.objects.pod(key))
+		}
 		w.delete(resource, key, true)
+	}
+}
+
+// giveUpUses notes the volumes of a pod that a user gives up: the driver may keep them
+// attached or published.
+func (w *world) giveUpUses(pod *corev1.Pod) {
+	for _, volume := range pod.Spec.Volumes {
+		name := claim.EphemeralClaimName(pod.Name, volume.Name)
+		if volume.PersistentVolumeClaim != nil {
+			name = volume.PersistentVolumeClaim.ClaimName
+		}
+		pvc := w.objects.claim(store.Key(pod.Namespace, name))
+		if pvc == nil {
+			continue
+		}
+		if pv := w.objects.volume(pvc.Spec.VolumeName); pv != nil && pv.Spec.CSI != nil {
+			w.storage.of(pv.Spec.CSI.VolumeHandle).givenUp = true
+		}
+	}
+	for _, known := range w.storage.ledger {
+		for path := range known.published {
+			known.givenUp = known.givenUp || strings.Contains(path, string(pod.UID))
+		}
 	}
 }
 
@@ -331,25 +358,36 @@ func (w *world) changePolicy() {
 	}
 }
 
+// importPrefix begins the names of PersistentVolumes that users make by hand.
+const importPrefix = "import"
+
+// isBeingMade: a claim waits for the volume. A user who imported it would make the claim
+// wait for ever, and be told so.
+func (w *world) isBeingMade(handle string) bool {
+	return slices.ContainsFunc(list[*corev1.PersistentVolumeClaim](w.objects), func(pvc *corev1.PersistentVolumeClaim) bool {
+		return pvc.DeletionTimestamp == nil && pvc.Spec.VolumeName == "" && handle == "id-pvc-"+string(pvc.UID)
+	})
+}
+
 // importVolume makes a PersistentVolume by hand, for a volume that exists, perhaps a second
 // one, or for the claim of another one.
 func (w *world) importVolume() {
 	handles := slices.DeleteFunc(slices.Sorted(maps.Values(w.storage.driver.Volumes())),
-		func(id string) bool { return w.twins(id) == 0 && !w.objects.kept[id] })
+		func(id string) bool { return w.twins(id) == 0 && !w.objects.kept[id] || w.isBeingMade(id) })
 	if len(handles) == 0 {
 		return
 	}
 	handle := handles[w.lab.Choose(len(handles))]
 	w.apply("import", fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolume
-metadata: {name: import%d}
+metadata: {name: %s%d}
 spec:
   storageClassName: fast
   persistentVolumeReclaimPolicy: %s
   accessModes: [ReadWriteOnce]
   capacity: {storage: 1Gi}
   claimRef: {namespace: ns, name: c%d}
-  csi: {driver: %s, volumeHandle: %s}`, w.lab.Choose(2), lab.Pick(w.lab, "Retain", "Delete"), w.lab.Choose(5), driverName, handle))
+  csi: {driver: %s, volumeHandle: %s}`, importPrefix, w.lab.Choose(2), lab.Pick(w.lab, "Retain", "Delete"), w.lab.Choose(5), driverName, handle))
 }
 
 // remakeClasses deletes the classes and makes them again with other parameters.

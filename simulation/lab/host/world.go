@@ -328,7 +328,7 @@ func (w *world) check() error {
 	if len(w.violations) > 0 {
 		return errors.New(w.violations[0])
 	}
-	return errors.Join(w.machine.lost(), w.volumesOfContainers())
+	return errors.Join(w.machine.lost(func(volume string) bool { return w.storage.of(volume).givenUp }), w.volumesOfContainers())
 }
 
 func (w *world) path(elements ...string) string {
