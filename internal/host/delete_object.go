@@ -61,6 +61,7 @@ func (d *deleter) delete() error {
 		return d.tx.Objects(d.kind).Delete(d.key)
 	}
 	if object.GetDeletionTimestamp() == nil {
+		volumes.ProtectDeleted(object)
 		mark(object)
 	} else if !d.options.Abandon {
 		return nil // the deletion continues

@@ -3,12 +3,15 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -105,6 +108,35 @@ func TestDeleteObject_marksAPodWithItsGracePeriod(t *testing.T) {
 	before := version(t, h)
 	if _, err := remove(t, h, "pods", "default/p", api.DeleteOptions{}); err != nil || version(t, h) != before {
 		t.Errorf("the second delete wrote something (%v)", err)
+	}
+}
+
+// The controller of volumes may not have acted on the policy yet, and adds no finalizer to an
+// object that is being deleted.
+func TestDeleteObject_aVolumeIsReclaimedByThePolicyThatItHas(t *testing.T) {
+	const keep, drop = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete
+	for _, c := range []struct {
+		phase  corev1.PersistentVolumePhase
+		policy corev1.PersistentVolumeReclaimPolicy
+		want   bool
+	}{
+		{corev1.VolumeBound, drop, true}, {corev1.VolumeReleased, drop, true},
+		{corev1.VolumeAvailable, drop, false}, {corev1.VolumeFailed, drop, false},
+		{corev1.VolumeBound, keep, false}, {corev1.VolumeReleased, keep, false},
+	} {
+		t.Run(fmt.Sprintf("%s with policy %s", c.phase, c.policy), func(t *testing.T) {
+			h := newApplier(t)
+			mustApply(t, h, aVolume)
+			rewrite(t, h, volumesOf, "pv", func(pv *corev1.PersistentVolume) {
+				pv.Status.Phase, pv.Spec.PersistentVolumeReclaimPolicy = c.phase, c.policy
+			})
+			if deleted, err := remove(t, h, "persistentvolumes", "pv", api.DeleteOptions{}); err != nil || deleted.Gone {
+				t.Fatalf("got %+v, %v", deleted, err)
+			}
+			if pv := stored(t, h, volumesOf, "pv"); slices.Contains(pv.Finalizers, claim.ProvisionerFinalizer) != c.want {
+				t.Errorf("the finalizers are %v", pv.Finalizers)
+			}
+		})
 	}
 }
 

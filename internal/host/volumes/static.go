@@ -173,6 +173,19 @@ func (m *Manager) protectVolume(pv *corev1.PersistentVolume, due lifecycle.Due) 
 	})
 }
 
+// ProtectDeleted prepares an object for its deletion: a PersistentVolume whose policy is Delete
+// gets the finalizer by which its volume is deleted with it. Its controller adds that finalizer
+// when it observes the policy, but not once the object is being deleted.
+func ProtectDeleted(object store.Object) {
+	pv, ok := object.(*corev1.PersistentVolume)
+	if !ok {
+		return
+	}
+	if due := lifecycle.ReclaimDue(pv); due == lifecycle.DueProtect || due == lifecycle.DueDelete {
+		protect(pv, claim.ProvisionerFinalizer)
+	}
+}
+
 // reclaim deletes the volume of a released PersistentVolume, then the object.
 func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) error {
 	source := pv.Spec.CSI
