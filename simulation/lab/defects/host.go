@@ -25,7 +25,7 @@ func Host() []Defect {
 	return []Defect{
 		planted("host-create-error-is-final", hostCreation,
 			"found.md: CreateVolume took effect, its answer was lost, and the intent was dropped",
-			"	if !errors.As(err, new(*deletedError)) {\n", "	if !defect(\"host-create-error-is-final\") && !errors.As(err, new(*deletedError)) {\n"),
+			"	if !errors.As(err, new(*settledError)) {\n", "	if !defect(\"host-create-error-is-final\") && !errors.As(err, new(*settledError)) {\n"),
 		planted("host-deleted-claim-forgets-intent", hostDeleting,
 			"external-provisioner #486: a claim is deleted while its volume is made, and the volume is no longer known",
 			"	if pvc.Annotations[AbandonAnnotation] == \"true\" {\n", "	if pvc.Annotations[AbandonAnnotation] == \"true\" || defect(\"host-deleted-claim-forgets-intent\") {\n"),
