@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,19 +71,32 @@ func (s simulation) number(name string, otherwise int) int {
 	return number
 }
 
+// shrinkTime is how long the failure of a seed may be shrunk.
+const shrinkTime = 5 * time.Minute
+
 // one runs a seed, and shrinks its failure.
 func (s simulation) one(seed int) {
 	s.t.Helper()
+	began := time.Now()
 	o := s.run(s.t.Context(), seedRun(seed))
+	took := time.Since(began)
 	s.t.Logf("seed %d: trace %s, %d steps, %v of virtual time", seed, o.Hash, o.Steps, o.Virtual.Round(time.Second))
 	s.save(o)
 	if o.Failure == "" {
 		return
 	}
+	all, cancel := context.WithTimeout(s.t.Context(), shrinkTime)
+	defer cancel()
 	began, runs := time.Now(), 0
 	small := shrink(o.choices(), func(choices Choices) bool {
+		if all.Err() != nil {
+			return false
+		}
 		runs++
-		return s.run(s.t.Context(), "choices "+choices.String()).Failure != ""
+		// A run without end has not the failure that is shrunk.
+		ctx, cancel := context.WithTimeout(all, max(10*took, 10*time.Second))
+		defer cancel()
+		return s.run(ctx, "choices "+choices.String()).Failure != "" && ctx.Err() == nil
 	})
 	if runs > 0 {
 		shrunk := s.run(s.t.Context(), "choices "+small.String())
