@@ -83,7 +83,7 @@ fuzz:
 
 # A power cut after each flush of the writes below the pool of `local` and the host's
 # store, with up to SUBSETS subsets of the unflushed writes each. `make test` tries 1 to 3.
-SUBSETS ?= 20
+SUBSETS ?= 64
 POWERCUT_PACKAGES := ./internal/backend/local ./internal/host/store
 .PHONY: test-powercut powercut-state
 test-powercut: test-packages
