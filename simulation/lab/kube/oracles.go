@@ -155,20 +155,12 @@ func (w *World) noIntents() error {
 func (w *World) attachmentsTrue() error {
 	desired := map[string]bool{}
 	for _, va := range all[*storagev1.VolumeAttachment](w.mirror, attachments) {
-		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok && w.retained.lost(pv.Spec.CSI.VolumeHandle) {
-			continue // its volume may be gone
+		where, err := w.attachmentTrue(va)
+		if err != nil {
+			return err
 		}
-		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok && pv.DeletionTimestamp != nil && !va.Status.Attached && va.DeletionTimestamp == nil {
-			if err := w.explainPods(va); err != nil {
-				return err
-			}
-			continue // a volume that goes is not attached
-		}
-		if va.DeletionTimestamp != nil || !va.Status.Attached {
-			return fmt.Errorf("VolumeAttachment of %s to %s: attached %t, deleted %v, %+v", volumeOf(va), va.Spec.NodeName, va.Status.Attached, va.DeletionTimestamp, va.Status.AttachError)
-		}
-		if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va)); ok {
-			desired[pv.Spec.CSI.VolumeHandle+" id-"+va.Spec.NodeName] = true
+		if where != "" {
+			desired[where] = true
 		}
 	}
 	published := w.driver.Attachments()
@@ -185,6 +177,24 @@ func (w *World) attachmentsTrue() error {
 		return fmt.Errorf("a VolumeAttachment says that %s is attached, and it is not", where)
 	}
 	return nil
+}
+
+// attachmentTrue checks a VolumeAttachment, and returns the volume and the node that it
+// says to be attached; "" if nothing has to be.
+func (w *World) attachmentTrue(va *storagev1.VolumeAttachment) (where string, err error) {
+	pv, known := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va))
+	switch {
+	case known && w.retained.lost(pv.Spec.CSI.VolumeHandle):
+		return "", nil // its volume may be gone
+	case known && pv.DeletionTimestamp != nil && !va.Status.Attached && va.DeletionTimestamp == nil:
+		return "", w.explainPods(va) // a volume that goes is not attached
+	case va.DeletionTimestamp != nil || !va.Status.Attached:
+		return "", fmt.Errorf("VolumeAttachment of %s to %s: attached %t, deleted %v, %+v",
+			volumeOf(va), va.Spec.NodeName, va.Status.Attached, va.DeletionTimestamp, va.Status.AttachError)
+	case !known:
+		return "", nil
+	}
+	return pv.Spec.CSI.VolumeHandle + " id-" + va.Spec.NodeName, nil
 }
 
 // snapshotsTrue compares the contents with the storage.
