@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -76,7 +74,7 @@ func scribble(ctx context.Context, path string) error {
 		if _, err := file.WriteAt(content, at); err != nil {
 			return err
 		}
-		if err := unix.SyncFileRange(int(file.Fd()), at, int64(len(content)), unix.SYNC_FILE_RANGE_WRITE); err != nil {
+		if err := writeBack(file, at, int64(len(content))); err != nil {
 			return err
 		}
 		time.Sleep(scribblePause)
