@@ -93,7 +93,7 @@ func (s simulation) one(seed int) {
 			return false
 		}
 		runs++
-		// A run without end has not the failure that is shrunk.
+		// A candidate that does not end fails in another way.
 		ctx, cancel := context.WithTimeout(all, max(10*took, 10*time.Second))
 		defer cancel()
 		return s.run(ctx, "choices "+choices.String()).Failure != "" && ctx.Err() == nil

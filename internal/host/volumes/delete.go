@@ -136,7 +136,8 @@ func (m *Manager) resolveIntent(
 	if reading != nil || remains != nil {
 		return false, errors.Join(err, reading)
 	}
-	m.logger.Info("a volume that was being made is no claim's: it does not exist, or another object names it", "claim", intent.Claim, "error", err)
+	m.logger.Info("the creation of a volume ended: it does not exist, or another PersistentVolume names it",
+		"claim", intent.Claim, "error", err)
 	return true, nil
 }
 

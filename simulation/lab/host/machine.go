@@ -149,8 +149,8 @@ func (m *machine) reboot() error {
 	return failed
 }
 
-// lost returns an error if a mounted volume lacks its data. The file of a block volume
-// that was given up may be removed: it is no mount point.
+// lost returns an error if a mounted volume lacks its data. The host may remove the
+// file of a block volume whose use was given up: it is not a mount point.
 func (m *machine) lost(givenUp func(volume string) bool) error {
 	m.mounts = slices.DeleteFunc(m.mounts, func(at mounted) bool {
 		_, err := os.Lstat(at.path)

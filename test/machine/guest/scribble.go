@@ -43,7 +43,8 @@ func checkScribbled(file io.ReaderAt) error {
 			continue
 		}
 		var number, write int
-		if _, err := fmt.Sscanf(string(content), "sector %d write %d", &number, &write); err != nil || !bytes.Equal(content, scribbled(sector, write)) {
+		_, err := fmt.Sscanf(string(content), "sector %d write %d", &number, &write)
+		if err != nil || !bytes.Equal(content, scribbled(sector, write)) {
 			return fmt.Errorf("sector %d has %q", sector, content)
 		}
 	}
