@@ -172,7 +172,7 @@ machine_test = $(ROOT) $(GO) test -tags $(TAGS),machine -count=1 -v -timeout $(M
 	-run '$(MACHINE_TEST)' -machine.reboots=$(MACHINE_REBOOTS) -machine.cuts=$(MACHINE_CUTS) -machine.seed=$(MACHINE_SEED) \
 	$(if $(MACHINE_KEEP),-machine.keep=$(abspath $(MACHINE_KEEP)))
 .PHONY: test-machine test-machine-nightly bin/machine-guest
-test-machine test-machine-nightly: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
+test-machine test-machine-kubernetes test-machine-nightly: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
 test-machine: bin/holdfast bin/machine-guest
 	$(ROOT) test/machine/install-packages
 	$(machine_test)

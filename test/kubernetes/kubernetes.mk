@@ -87,6 +87,17 @@ test-kubernetes-short: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/ec2e
 $(other_bin)/kubernetes: test/kubernetes/other-version $(wildcard test/kubernetes/programs/*.go test/kubernetes/cmd/kubernetes/*.go) | kubernetes-binaries
 	GO=$(GO) test/kubernetes/other-version $(KUBERNETES_VERSION) $(KUBERNETES_BIN) $(@D)
 
+# The short ones with a machine of test/machine as the only node: a Debian with the newest
+# kernel, systemd and version 2 of control groups.
+machine_node := kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/holdfast-e2e.test
+.PHONY: test-machine-kubernetes $(KUBERNETES_BIN)/holdfast-e2e.test
+test-machine-kubernetes: MACHINE_TEST = Kubernetes
+test-machine-kubernetes: $(machine_node) test-machine
+test-machine-nightly: $(machine_node)
+
+$(KUBERNETES_BIN)/holdfast-e2e.test:
+	$(kubernetes_go) test -c -vet=off -trimpath -ldflags '-s -w' -o $@ ./e2e
+
 .PHONY: conformance conformance-binaries
 conformance-binaries: kubernetes-binaries $(KUBERNETES_BIN)/e2e.test $(KUBERNETES_BIN)/ginkgo
 

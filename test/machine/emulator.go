@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -30,7 +32,8 @@ func (m *Machine) start(ctx context.Context) (*emulator, error) {
 	defer func() { _ = log.Close() }()
 	e := &emulator{ended: make(chan struct{})}
 	// Not CommandContext: the context is of the boot, and the machine outlives it.
-	e.command = exec.Command("qemu-system-x86_64", m.arguments()...) //nolint:noctx // as said
+	command := m.command()
+	e.command = exec.Command(command[0], command[1:]...) //nolint:noctx // as said
 	e.command.Stdout, e.command.Stderr = log, log
 	if err := e.command.Start(); err != nil {
 		return nil, err
@@ -46,12 +49,28 @@ func (m *Machine) start(ctx context.Context) (*emulator, error) {
 	return e, nil
 }
 
+// command is QEMU's, in the namespace of the machine's network.
+func (m *Machine) command() []string {
+	command := append([]string{"qemu-system-x86_64"}, m.arguments()...)
+	if m.options.Programs != "" {
+		command = append(command,
+			"-blockdev", "driver=raw,node-name=programs,read-only=on,file.driver=file,file.filename="+m.options.Programs,
+			"-device", "virtio-blk-pci,drive=programs,addr=0xa")
+	}
+	if m.network == nil {
+		return command
+	}
+	command = append(command, "-netdev", "tap,id=network,script=no,downscript=no,ifname="+m.network.Tap,
+		"-device", "virtio-net-pci,netdev=network,addr=0xb,mac="+m.network.HardwareAddress)
+	return append([]string{"nsenter", "--net=" + m.network.Namespace, "--"}, command...)
+}
+
 func (m *Machine) arguments() []string {
 	image := func(name string) string { return filepath.Join(m.options.Image, name) }
 	kernel := []string{"console=ttyS0", "panic=-1", "mitigations=off", "nokaslr", "cryptomgr.notests", "quiet", "net.ifnames=0"}
 	return []string{
 		"-nodefaults", "-no-reboot", "-display", "none", "-machine", "q35", "-accel", Acceleration(), "-cpu", processor(),
-		"-smp", "2", "-m", "1536", "-device", "virtio-rng-pci",
+		"-smp", "2", "-m", strconv.Itoa(cmp.Or(m.options.Memory, 1536)), "-device", "virtio-rng-pci",
 		"-chardev", "file,id=console,append=on,path=" + m.Console(), "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + m.path("agent"),
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=agent",

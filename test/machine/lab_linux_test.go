@@ -49,6 +49,13 @@ func newLab(t *testing.T, variant string) *lab {
 // arguments are the kernel's.
 func newLabOf(t *testing.T, suite, variant string, arguments ...string) *lab {
 	t.Helper()
+	return newLabWith(t, suite, variant, Options{Arguments: arguments})
+}
+
+// newLabWith makes a machine with more options; their image, directory and files are made
+// here.
+func newLabWith(t *testing.T, suite, variant string, o Options) *lab {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run make test-machine")
 	}
@@ -61,9 +68,9 @@ func newLabOf(t *testing.T, suite, variant string, arguments ...string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(t.Context(), Options{Image: image, Directory: directory(t), Arguments: arguments, Files: map[string]string{
-		holdfastPath: build(t, "holdfast"), guestPath: build(t, "machine-guest"),
-	}})
+	o.Image, o.Directory = image, directory(t)
+	o.Files = map[string]string{holdfastPath: build(t, "holdfast"), guestPath: build(t, "machine-guest")}
+	m, err := New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

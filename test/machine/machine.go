@@ -27,6 +27,18 @@ type Options struct {
 	Files map[string]string
 	// Arguments are added to the kernel's command line.
 	Arguments []string
+	// Memory is its size in MiB; 0 means 1536.
+	Memory int
+	// Programs is the file of a disk, /dev/vdc, that the machine can read; it may be "".
+	Programs string
+}
+
+// Network is a tap device that a machine gets as eth0.
+type Network struct {
+	// Namespace is the path of the network namespace that has the device Tap.
+	Namespace, Tap string
+	// HardwareAddress is that of eth0.
+	HardwareAddress string
 }
 
 // Machine is a machine that is on or off. Its methods are for one goroutine.
@@ -37,6 +49,8 @@ type Machine struct {
 	// serving ends the disk's server.
 	serving context.CancelFunc
 	served  chan error
+	// network is nil without one.
+	network *Network
 	// power is the running emulator, nil when the machine is off.
 	power *emulator
 	// Boots counts the starts.
@@ -106,6 +120,9 @@ func (m *Machine) makeData(ctx context.Context) error {
 	m.data, err = disk.Create(m.options.Directory, empty)
 	return err
 }
+
+// Connect gives the machine a network from its next boot on.
+func (m *Machine) Connect(n Network) { m.network = &n }
 
 // Boot starts the machine and returns when its agent answers, which is before
 // systemd has started everything.

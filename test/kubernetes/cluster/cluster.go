@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"time"
 )
 
 // Cluster is a running cluster.
@@ -26,6 +28,10 @@ type Cluster struct {
 	layout layout
 	record record
 	api    *apiClient
+
+	mu sync.Mutex
+	// on has, for each node that is a machine, when this Cluster turned it on.
+	on map[string]time.Time
 }
 
 // Open attaches to the cluster that runs in a state directory.
@@ -56,7 +62,7 @@ func open(l layout, r record) (*Cluster, error) {
 	}
 	return &Cluster{
 		Dir: string(l), ID: r.ID, Kubeconfig: l.kubeconfig(), Server: r.Plan.server(), Nodes: r.Options.nodeNames(),
-		layout: l, record: r, api: api,
+		layout: l, record: r, api: api, on: make(map[string]time.Time),
 	}, nil
 }
 
@@ -66,7 +72,7 @@ func (c *Cluster) Down() error { return Down(c.Dir) }
 // Status asks the supervisor.
 func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	var status Status
-	err := callControl(ctx, c.layout.control(), "GET", "/status", &status)
+	err := callControl(ctx, c.layout.control(), "GET", "/status", nil, &status)
 	return status, err
 }
 
@@ -93,12 +99,18 @@ func (c *Cluster) LogDir() string { return c.layout.path("logs") }
 // StopNode stops a node as a power failure does: its processes are killed, its mounts and
 // loop devices are gone, and Kubernetes is not informed.
 func (c *Cluster) StopNode(ctx context.Context, node string) error {
+	if c.OnMachines() {
+		return c.stopMachine(ctx, node)
+	}
 	return c.post(ctx, "/nodes/"+node+"/stop")
 }
 
 // StartNode starts a stopped node with its disk. It is Ready some seconds later; see
 // WaitReady.
 func (c *Cluster) StartNode(ctx context.Context, node string) error {
+	if c.OnMachines() {
+		return c.startMachine(ctx, node)
+	}
 	return c.post(ctx, "/nodes/"+node+"/start")
 }
 
@@ -139,13 +151,17 @@ func (c *Cluster) StartProgram(ctx context.Context, program string) error {
 }
 
 func (c *Cluster) post(ctx context.Context, path string) error {
-	return callControl(ctx, c.layout.control(), "POST", path, nil)
+	return callControl(ctx, c.layout.control(), "POST", path, nil, nil)
 }
 
 func (c *Cluster) onNode(ctx context.Context, node, program, verb string) error {
+	if c.OnMachines() {
+		_, err := c.onMachine(ctx, node, []string{"systemctl", verb, program})
+		return err
+	}
 	socket := filepath.Join(c.NodeRoot(node), "run", nodeSocket)
 	if _, err := os.Stat(socket); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cluster: node %s does not run", node)
 	}
-	return callControl(ctx, socket, "POST", "/programs/"+program+"/"+verb, nil)
+	return callControl(ctx, socket, "POST", "/programs/"+program+"/"+verb, nil, nil)
 }

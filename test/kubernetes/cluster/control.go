@@ -62,16 +62,22 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	return connection, err
 }
 
-// callControl makes a request over a socket and decodes the answer into result, unless
-// that is nil.
-func callControl(ctx context.Context, socket, method, path string, result any) error {
+// callControl makes a request over a socket, with body as JSON, and decodes the answer into
+// result; either may be nil.
+func callControl(ctx context.Context, socket, method, path string, body, result any) error {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialSocket(ctx, socket)
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, method, "http://control"+path, nil)
+	var content bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&content).Encode(body); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://control"+path, &content)
 	if err != nil {
 		return err
 	}
@@ -80,17 +86,17 @@ func callControl(ctx context.Context, socket, method, path string, result any) e
 		return fmt.Errorf("cluster: %s %s: %w", method, path, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		return fmt.Errorf("cluster: %s %s: %w", method, path, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("cluster: %s %s: %s", method, path, bytes.TrimSpace(body))
+		return fmt.Errorf("cluster: %s %s: %s", method, path, bytes.TrimSpace(answer))
 	}
 	if result == nil {
 		return nil
 	}
-	return json.Unmarshal(body, result)
+	return json.Unmarshal(answer, result)
 }
 
 // answer makes a handler of a function: its error is the answer, or its result.

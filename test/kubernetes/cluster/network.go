@@ -77,7 +77,7 @@ func (r record) makeBridge() error {
 // plugNode makes the veth pair from the bridge to a node's namespace, and the route to
 // the node's pods.
 func (r record) plugNode(i int, pid int) error {
-	name := "node-" + strconv.Itoa(i)
+	name := nodePort(i)
 	// After the crash of a node its veth pair may exist for a moment.
 	if old, err := netlink.LinkByName(name); err == nil {
 		if err := netlink.LinkDel(old); err != nil && !isNoLink(err) {
@@ -96,6 +96,23 @@ func (r record) plugNode(i int, pid int) error {
 	}
 	return route(r.Plan.pods(i), r.Plan.node(i))
 }
+
+// plugNodeMachine makes the tap device on the bridge from which the machine of a node gets
+// its network, and the route to the node's pods.
+func (r record) plugNodeMachine(i int) error {
+	name := nodePort(i)
+	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
+	if err := netlink.LinkAdd(tap); err != nil {
+		return fmt.Errorf("cluster: make the network device of the machine of node %d: %w", i, err)
+	}
+	if err := bridged(name); err != nil {
+		return err
+	}
+	return route(r.Plan.pods(i), r.Plan.node(i))
+}
+
+// nodePort is the bridge's end of a node's network device.
+func nodePort(i int) string { return "node-" + strconv.Itoa(i) }
 
 // makeNodeNetwork configures a node's own end.
 func (r record) makeNodeNetwork(i int) error {

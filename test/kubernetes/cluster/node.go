@@ -79,16 +79,24 @@ func nodeServices(l layout, r record, name string, reaper *reaper) ([]*service, 
 		args = append(args, r.Options.Flags[base]...)
 		return newService(reaper, l.log(name+"-"+base), base, filepath.Join(binariesInNode, base), args...)
 	}
-	containerd, err := program("containerd", "--config=/etc/containerd/cluster.toml")
+	containerd, err := program("containerd", containerdArgs()...)
 	if err != nil {
 		return nil, err
 	}
-	kubelet, err := program("kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
-		"--hostname-override="+name, "--node-ip="+nodeAddress(r, name), "--node-labels="+r.Options.nodeLabels(name))
+	kubelet, err := program("kubelet", r.kubeletArgs(name)...)
 	if err != nil {
 		return nil, err
 	}
 	return []*service{containerd, kubelet}, nil
+}
+
+func containerdArgs() []string { return []string{"--config=/etc/containerd/cluster.toml"} }
+
+func (r record) kubeletArgs(name string) []string {
+	return []string{
+		"--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
+		"--hostname-override=" + name, "--node-ip=" + nodeAddress(r, name), "--node-labels=" + r.Options.nodeLabels(name),
+	}
 }
 
 // serveNode answers on the node's own socket, which is in its /run.

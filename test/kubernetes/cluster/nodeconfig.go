@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -31,25 +30,44 @@ func (o Options) nodeLabels(name string) string {
 
 // writeNodeConfig writes the configuration of a node's programs to its /etc.
 func (r record) writeNodeConfig(l layout, name string, index int) error {
-	etc := func(parts ...string) string {
-		return filepath.Join(append([]string{l.overlay(name, "etc")}, parts...)...)
-	}
-	if err := writeConfig(etc("kubernetes", "kubelet.yaml"), r.kubeletConfig()); err != nil {
-		return err
-	}
-	network, err := json.Marshal(r.networkConfig(index))
+	files, err := r.nodeConfig(l, name, index)
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		copyFile(l.secret("node-"+name+".kubeconfig"), etc("kubernetes", "kubelet.kubeconfig")),
-		copyFile(l.secret("ca.crt"), etc("kubernetes", "ca.crt")),
-		writeFile(etc("cni", "net.d", "10-cluster.conflist"), network),
-		writeFile(etc("containerd", "cluster.toml"), containerdConfig()),
-	)
+	for path, content := range files {
+		if err := writeFile(filepath.Join(l.overlay(name, "etc"), path), content); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// kubeletConfig is a KubeletConfiguration for a node that shares its machine.
+// nodeConfig is the configuration of a node's programs, by its path in /etc.
+func (r record) nodeConfig(l layout, name string, index int) (map[string][]byte, error) {
+	kubelet, err := toYAML(r.kubeletConfig())
+	if err != nil {
+		return nil, err
+	}
+	network, err := json.Marshal(r.networkConfig(index))
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{
+		"kubernetes/kubelet.yaml":       kubelet,
+		"cni/net.d/10-cluster.conflist": network,
+		"containerd/cluster.toml":       r.containerdConfig(),
+	}
+	for path, secret := range map[string]string{
+		"kubernetes/kubelet.kubeconfig": "node-" + name + ".kubeconfig", "kubernetes/ca.crt": "ca.crt",
+	} {
+		if files[path], err = os.ReadFile(l.secret(secret)); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// kubeletConfig is a node's KubeletConfiguration.
 func (r record) kubeletConfig() map[string]any {
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -61,10 +79,8 @@ func (r record) kubeletConfig() map[string]any {
 		},
 		"authorization":            map[string]any{"mode": "Webhook"},
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-		// Without a service manager, and on machines that still have version 1.
-		"cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false,
-		"cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
-		// The nodes share the machine's disk: its fill level must neither evict pods nor
+		"failSwapOn":               false,
+		// Nodes may share the machine's disk: its fill level must neither evict pods nor
 		// remove images, because there is no registry to pull them from.
 		"evictionHard":                map[string]any{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
 		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
@@ -73,10 +89,17 @@ func (r record) kubeletConfig() map[string]any {
 		"volumePluginDir": "/var/lib/kubelet/volumeplugins",
 		// No packet filter is in use.
 		"makeIPTablesUtilChains": false,
-		// Root of a container may not lower it.
-		"oomScoreAdj": 0,
-		"maxPods":     300,
-		"kubeAPIQPS":  500, "kubeAPIBurst": 1000,
+		"maxPods":                300,
+		"kubeAPIQPS":             500, "kubeAPIBurst": 1000,
+	}
+	if r.Options.Machines == "" {
+		maps.Copy(config, map[string]any{
+			// Without a service manager, and on machines that still have version 1.
+			"cgroupDriver": "cgroupfs", "failCgroupV1": false,
+			"cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
+			// Root of a container may not lower it.
+			"oomScoreAdj": 0,
+		})
 	}
 	if len(r.Options.FeatureGates) > 0 {
 		config["featureGates"] = r.Options.FeatureGates
@@ -101,8 +124,8 @@ func (r record) networkConfig(index int) map[string]any {
 	}
 }
 
-func containerdConfig() []byte {
-	return fmt.Appendf(nil, `version = 3
+func (r record) containerdConfig() []byte {
+	config := fmt.Appendf(nil, `version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
 disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.nri.v1.nri"]
@@ -113,11 +136,6 @@ address = "/run/containerd/containerd.sock"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = "%s"
 
-[plugins.'io.containerd.cri.v1.runtime']
-# Root of a container may lower neither, and has no AppArmor of its own.
-restrict_oom_score_adj = true
-disable_apparmor = true
-
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["/usr/lib/cni"]
 conf_dir = "/etc/cni/net.d"
@@ -125,14 +143,18 @@ conf_dir = "/etc/cni/net.d"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 `, pauseImage)
-}
-
-func copyFile(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
+	if r.Options.Machines != "" {
+		return append(config, `
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+SystemdCgroup = true
+`...)
 	}
-	return writeFile(to, data)
+	return append(config, `
+[plugins.'io.containerd.cri.v1.runtime']
+# Root of a container may lower neither, and has no AppArmor of its own.
+restrict_oom_score_adj = true
+disable_apparmor = true
+`...)
 }
 
 func writeFile(path string, data []byte) error {

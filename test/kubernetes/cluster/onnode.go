@@ -13,6 +13,9 @@ import (
 // OnNode runs a program of the machine in all namespaces of a node, with the kubelet's
 // view, and returns its output.
 func (c *Cluster) OnNode(ctx context.Context, node string, args ...string) (string, error) {
+	if c.OnMachines() {
+		return c.onMachine(ctx, node, args)
+	}
 	pid, err := c.NodePID(ctx, node)
 	if err != nil {
 		return "", err

@@ -25,6 +25,9 @@ type Options struct {
 	Zone string
 	// NoNodes starts the control plane alone, for tests that need no kubelet.
 	NoNodes bool
+	// Machines is the path of a socket whose server owns the nodes' machines, if the nodes
+	// are no processes of this machine: see machines.go. It has the Images too.
+	Machines string
 	// FeatureGates go to the API server, the controller manager, the scheduler
 	// and the kubelets.
 	FeatureGates map[string]bool
@@ -54,6 +57,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.NoNodes && (o.Nodes != 0 || len(o.Images) > 0) {
 		return o, errors.New("cluster: NoNodes goes with neither Nodes nor Images")
+	}
+	if o.Machines != "" && o.NoNodes {
+		return o, errors.New("cluster: Machines and NoNodes exclude each other")
 	}
 	if o.Nodes == 0 && !o.NoNodes {
 		o.Nodes = 2

@@ -11,9 +11,12 @@ import (
 	"time"
 )
 
-// await waits until a started cluster is ready. It imports images while the control
-// plane starts.
+// await waits until a started cluster is ready. It starts the machines that are nodes, and
+// imports images while the rest starts.
 func (c *Cluster) await(ctx context.Context) error {
+	if err := c.startMachines(ctx); err != nil {
+		return err
+	}
 	images := make(chan error, 1)
 	go func() {
 		var failed []error
@@ -79,7 +82,7 @@ func (c *Cluster) WaitReady(ctx context.Context, nodes ...string) error {
 }
 
 func (c *Cluster) notReady(ctx context.Context, nodes []string) ([]string, error) {
-	status, err := c.Status(ctx)
+	started, err := c.nodesStarted(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,13 +92,26 @@ func (c *Cluster) notReady(ctx context.Context, nodes []string) ([]string, error
 	}
 	var missing []string
 	for _, name := range nodes {
-		on, isOn := status.Nodes[name]
+		since, isOn := started[name]
 		// The API's times are whole seconds.
-		if heartbeat, ok := ready[name]; !ok || !isOn || heartbeat.Before(on.Started.Truncate(time.Second)) {
+		if heartbeat, ok := ready[name]; !ok || !isOn || heartbeat.Before(since.Truncate(time.Second)) {
 			missing = append(missing, name)
 		}
 	}
 	return missing, nil
+}
+
+// nodesStarted says when the nodes that are on were started.
+func (c *Cluster) nodesStarted(ctx context.Context) (map[string]time.Time, error) {
+	if c.OnMachines() {
+		return c.machinesStarted(), nil
+	}
+	status, err := c.Status(ctx)
+	started := make(map[string]time.Time)
+	for name, on := range status.Nodes {
+		started[name] = on.Started
+	}
+	return started, err
 }
 
 // applyKinds installs the CRDs of snapshots, group snapshots and ReferenceGrants.
@@ -139,6 +155,9 @@ func (c *Cluster) ImportImage(ctx context.Context, archive string) error {
 
 // importOn waits for the node's containerd if need be.
 func (c *Cluster) importOn(ctx context.Context, node, archive string) error {
+	if c.OnMachines() {
+		return c.importOnMachine(ctx, node, archive)
+	}
 	socketDir := filepath.Join(c.NodeRoot(node), "run/containerd")
 	if err := await(ctx, func() error { return accepts(ctx, socketDir) }); err != nil {
 		return fmt.Errorf("cluster: containerd of %s: %w", node, err)

@@ -103,8 +103,16 @@ func (s *supervisor) start() error {
 	s.mu.Lock()
 	s.services = services
 	s.mu.Unlock()
-	for _, name := range s.record.Options.nodeNames() {
-		if err := s.startNode(name); err != nil {
+	return s.startNodes()
+}
+
+func (s *supervisor) startNodes() error {
+	for i, name := range s.record.Options.nodeNames() {
+		start := func() error { return s.startNode(name) }
+		if s.record.Options.Machines != "" {
+			start = func() error { return s.record.plugNodeMachine(i + 1) }
+		}
+		if err := start(); err != nil {
 			return err
 		}
 	}

@@ -18,6 +18,9 @@ import (
 // Ready, on a machine that has other work too.
 const startTimeout = 5 * time.Minute
 
+// machinesTimeout is that time with machines that an emulator may run.
+const machinesTimeout = time.Hour
+
 // Up starts a cluster and returns when its nodes are Ready, its images imported and the
 // CRDs installed. After an error it has removed everything but the logs.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
@@ -29,7 +32,11 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := l.clear(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	timeout := startTimeout
+	if o.Machines != "" {
+		timeout = machinesTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c, err := start(ctx, l, o)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // LocalDriver is the name of the backend local's driver.
 const LocalDriver = "local.holdfast.dev"
 
-// readyTimeout is how long the pods of a release get, on a machine with other
-// work.
+// readyTimeout is how long the pods of a release get if Options have no Timeout, on a
+// machine with other work.
 const readyTimeout = 3 * time.Minute
 
 // registeredPoll is the interval of reading a node's drivers.
@@ -37,6 +37,8 @@ type Options struct {
 	Driver string
 	// Values go to helm as --set NAME=VALUE each.
 	Values []string
+	// Timeout is how long the pods of the release get.
+	Timeout time.Duration
 }
 
 // Deployment is a release on a cluster.
@@ -51,6 +53,7 @@ func Install(ctx context.Context, c *cluster.Cluster, o Options) (*Deployment, e
 	o.Release = orDefault(o.Release, "holdfast")
 	o.Namespace = orDefault(o.Namespace, "holdfast-system")
 	o.Driver = orDefault(o.Driver, LocalDriver)
+	o.Timeout = cmp.Or(o.Timeout, readyTimeout)
 	d := &Deployment{Cluster: c, Options: o}
 	if err := c.ImportImage(ctx, o.Image.Archive); err != nil {
 		return nil, err
@@ -89,10 +92,10 @@ func (d *Deployment) Apply(ctx context.Context, image Image, values ...string) e
 
 // Uninstall removes the release and waits until its pods have ended.
 func (d *Deployment) Uninstall(ctx context.Context) error {
-	if err := d.helm(ctx, "uninstall", d.Options.Release, "--namespace", d.Options.Namespace, "--wait", "--timeout", "2m"); err != nil {
+	if err := d.helm(ctx, "uninstall", d.Options.Release, "--namespace", d.Options.Namespace, "--wait", "--timeout", d.Options.Timeout.String()); err != nil {
 		return err
 	}
-	_, err := d.Kubectl(ctx, "wait", "--for=delete", "pod", "--selector", d.Selector(), "--timeout=2m")
+	_, err := d.Kubectl(ctx, "wait", "--for=delete", "pod", "--selector", d.Selector(), "--timeout="+d.Options.Timeout.String())
 	return d.explain(ctx, err)
 }
 
@@ -102,14 +105,14 @@ func (d *Deployment) Selector() string { return "app.kubernetes.io/instance=" + 
 // WaitReady waits until the release's pods are those of its newest definition
 // and ready, and until every node has the driver.
 func (d *Deployment) WaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.Options.Timeout)
 	defer cancel()
 	names, err := d.Kubectl(ctx, "get", "daemonset,deployment", "--selector", d.Selector(), "-o", "name")
 	if err != nil {
 		return err
 	}
 	for _, name := range strings.Fields(names) {
-		if _, err := d.Kubectl(ctx, "rollout", "status", name, "--timeout", readyTimeout.String()); err != nil {
+		if _, err := d.Kubectl(ctx, "rollout", "status", name, "--timeout", d.Options.Timeout.String()); err != nil {
 			return d.explain(ctx, err)
 		}
 	}

@@ -171,7 +171,7 @@ func (c *scene) diesBeforeTheVolumeIsKnown() {
 	c.makeClaim(newClaim("data", "64Mi"))
 	c.makePod(newPod("pod", idle, withClaim("data")))
 	c.eventually(func() error {
-		stored, err := c.stored()
+		stored, err := c.stored(c.Context())
 		if err == nil && len(stored) == 0 {
 			err = errors.New("the pools have no volume")
 		}
@@ -189,7 +189,7 @@ func (c *scene) diesBeforeTheVolumeIsKnown() {
 		}
 		return err
 	})
-	stored, err := c.stored()
+	stored, err := c.stored(c.Context())
 	if err != nil || len(stored) == 0 {
 		c.Fatalf("the volume should still be there, without a claim: %v, %v", stored, err)
 	}

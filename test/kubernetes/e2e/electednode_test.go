@@ -148,7 +148,7 @@ func (c *scene) notPassed(points []string) []string {
 func (c *scene) expectOneVolumeEach(claims int) {
 	c.Helper()
 	volumes := c.volumes(c.Context())
-	stored, err := c.stored()
+	stored, err := c.stored(c.Context())
 	if err != nil || len(volumes) != claims || len(stored) != claims {
 		c.Errorf("%d claims have %d PersistentVolumes, and the pools %d volumes: %v, %v", claims, len(volumes), len(stored), stored, err)
 	}

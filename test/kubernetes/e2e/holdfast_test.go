@@ -53,6 +53,13 @@ var alone = []test{
 	{"300 pods start at once", false, (*scene).startAtOnce},
 }
 
+// onMachine are the tests of a node that is a machine of its own. Root of a container may
+// not grow a mounted ext4.
+var onMachine = []test{
+	{"a volume with ext4 grows below a writer", true, grows("ext4")},
+	{"a volume comes back after a power cut", true, (*scene).comesBackAfterAPowerCut},
+}
+
 func TestHoldfast(t *testing.T) {
 	s := start(t)
 	t.Run("together", func(t *testing.T) {
@@ -64,7 +71,11 @@ func TestHoldfast(t *testing.T) {
 		}
 	})
 	t.Run("alone", func(t *testing.T) {
-		for _, c := range chosen(alone) {
+		tests := chosen(alone)
+		if s.cluster.OnMachines() {
+			tests = append(tests, onMachine...)
+		}
+		for _, c := range tests {
 			t.Run(c.name, func(t *testing.T) {
 				c.run(s.enter(t))
 			})

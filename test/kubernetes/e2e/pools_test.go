@@ -16,7 +16,10 @@ const pool = "var/lib/holdfast/pool"
 
 // stored lists the contents of all nodes' pools, as NODE/volumes/ID and the like, without
 // deleted ones.
-func (s *suite) stored() ([]string, error) {
+func (s *suite) stored(ctx context.Context) ([]string, error) {
+	if s.cluster.OnMachines() {
+		return s.onMachines(ctx, "find", "/"+pool, "-mindepth", "2", "-maxdepth", "2", "-path", "*s/*", "-o", "-path", "*/trash/*")
+	}
 	var found []string
 	for _, node := range s.cluster.Nodes {
 		for _, kind := range []string{"volumes", "snapshots", "groups", "trash"} {
@@ -33,7 +36,10 @@ func (s *suite) stored() ([]string, error) {
 }
 
 // attached lists the loop devices whose files are on the nodes.
-func (s *suite) attached() ([]string, error) {
+func (s *suite) attached(ctx context.Context) ([]string, error) {
+	if s.cluster.OnMachines() {
+		return s.onMachines(ctx, "losetup", "--noheadings", "--output", "NAME,BACK-FILE")
+	}
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	var found []string
 	for _, file := range files {
@@ -43,6 +49,21 @@ func (s *suite) attached() ([]string, error) {
 		}
 	}
 	return found, err
+}
+
+// onMachines has the lines that a program prints on the machines of all nodes.
+func (s *suite) onMachines(ctx context.Context, args ...string) ([]string, error) {
+	var found []string
+	for _, node := range s.cluster.Nodes {
+		output, err := s.cluster.OnNode(ctx, node, args...)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(output) {
+			found = append(found, node+": "+strings.TrimSpace(line))
+		}
+	}
+	return found, nil
 }
 
 // objects lists the cluster-wide objects of volumes and snapshots.
@@ -72,11 +93,11 @@ func (s *suite) empty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := s.stored()
+	entries, err := s.stored(ctx)
 	if err != nil {
 		return err
 	}
-	devices, err := s.attached()
+	devices, err := s.attached(ctx)
 	if err != nil {
 		return err
 	}
@@ -88,7 +109,7 @@ func (s *suite) empty(ctx context.Context) error {
 
 func (s *suite) expectEmptyPools(t *testing.T) {
 	t.Helper()
-	if err := wait(t.Context(), timeout, func() error { return s.empty(t.Context()) }); err != nil {
+	if err := wait(t.Context(), s.timeout, func() error { return s.empty(t.Context()) }); err != nil {
 		t.Errorf("after all objects were deleted: %v\n%s", err, s.deployment.Report(t.Context()))
 	}
 }

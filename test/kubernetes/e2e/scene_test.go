@@ -17,6 +17,9 @@ import (
 // timeout limits one wait for the cluster, on a machine with other load.
 const timeout = 2 * time.Minute
 
+// machineTimeout is that limit where the nodes are machines that an emulator may run.
+const machineTimeout = 20 * time.Minute
+
 // scene is one test's namespace on the shared cluster.
 type scene struct {
 	*suite
@@ -43,7 +46,7 @@ func (s *suite) enter(t *testing.T) *scene {
 
 func (s *suite) enterNamespace(t *testing.T, name string) *scene {
 	t.Helper()
-	c := &scene{suite: s, T: t, namespace: name, timeout: timeout}
+	c := &scene{suite: s, T: t, namespace: name, timeout: s.timeout}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	must(t)(s.api.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))
 	t.Cleanup(c.leave)

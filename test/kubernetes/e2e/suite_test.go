@@ -24,6 +24,8 @@ type suite struct {
 	api        kubernetes.Interface
 	snapshots  snapshots.Interface
 	traces     *traces
+	// timeout limits one wait for the cluster.
+	timeout time.Duration
 }
 
 // chartValues are the chart's values of all installations; tests may override them.
@@ -39,13 +41,18 @@ func start(t *testing.T) *suite {
 	return s
 }
 
-// up starts a cluster of two nodes, or without nodes; its Dir is below bin.
+// up starts a cluster of two nodes, or without nodes, or of the one machine that
+// test/machine has. Its Dir is below bin.
 func up(t *testing.T, o cluster.Options) *suite {
 	t.Helper()
 	root := absolute(t, "../../..")
 	o.Dir, o.Binaries = filepath.Join(root, "bin", o.Dir), filepath.Join(root, "bin/kubernetes")
 	if other := os.Getenv("HOLDFAST_KUBERNETES"); other != "" {
 		o.Binaries = other
+	}
+	s := &suite{timeout: timeout}
+	if machines := os.Getenv("HOLDFAST_MACHINES"); machines != "" {
+		o.Machines, o.Nodes, s.timeout = machines, 1, machineTimeout
 	}
 	if !o.NoNodes {
 		o.Images = []string{filepath.Join(o.Binaries, "images.tar")}
@@ -67,7 +74,7 @@ func up(t *testing.T, o cluster.Options) *suite {
 		}
 	})
 	t.Logf("the cluster is up after %v, its logs are in %s", time.Since(begun).Round(time.Millisecond), c.LogDir())
-	s := &suite{cluster: c}
+	s.cluster = c
 	s.connect(t)
 	return s
 }
@@ -84,7 +91,7 @@ func (s *suite) install(t *testing.T, o deployment.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Image = image
+	o.Image, o.Timeout = image, s.timeout
 	begun := time.Now()
 	if s.deployment, err = deployment.Install(t.Context(), s.cluster, o); err != nil {
 		t.Fatal(err)
@@ -129,7 +136,7 @@ func (s *suite) connect(t *testing.T) {
 func (s *suite) finish(t *testing.T) {
 	t.Helper()
 	s.expectEmptyPools(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), s.timeout+time.Minute)
 	defer cancel()
 	if err := s.deployment.Uninstall(ctx); err != nil {
 		t.Error(err)
