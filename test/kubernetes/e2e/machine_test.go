@@ -14,6 +14,9 @@ func (c *scene) comesBackAfterAPowerCut() {
 	again := func(spec *corev1.PodSpec) { spec.RestartPolicy = corev1.RestartPolicyAlways }
 	c.makeClaim(newClaim("kept", "64Mi"))
 	c.run(newPod("keeper", "test -e /kept/file || { "+writeFile("/kept/file", "8m")+"; }; "+idle, withClaim("kept"), again))
+	// What it writes stays in caches, which the power cut empties.
+	c.makeClaim(newClaim("noise", "64Mi"))
+	c.run(newPod("noise", "while dd if=/dev/urandom of=/noise/file bs=64k count=256; do :; done", withClaim("noise"), again))
 	c.waitWritten("keeper", "/kept/file.sum")
 	c.exec("keeper", "sync")
 	ctx, cancel := context.WithTimeout(c.Context(), c.timeout)
@@ -27,11 +30,12 @@ func (c *scene) comesBackAfterAPowerCut() {
 	if err := errors.Join(c.cluster.WaitReady(ctx), c.deployment.WaitReady(ctx)); err != nil {
 		c.Fatal(err)
 	}
-	// The API server learns from the kubelet that the pod was started again.
-	c.eventually(func() error {
-		_, err := c.kubectl(c.Context(), "exec", "keeper", "--", "sh", "-c", checkFile("/kept/file"))
-		return err
-	})
+	for pod, check := range map[string]string{"keeper": checkFile("/kept/file"), "noise": "test -s /noise/file"} {
+		c.eventually(func() error { // also until the kubelet has started the pod again
+			_, err := c.kubectl(c.Context(), "exec", pod, "--", "sh", "-c", check)
+			return err
+		})
+	}
 	c.makeClaim(newClaim("more", "64Mi"))
 	c.succeed(newPod("more", writeFile("/more/file", "1m"), withClaim("more")))
 }
