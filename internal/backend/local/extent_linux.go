@@ -91,25 +91,51 @@ const (
 
 // sharedExtents lists the parts of a file whose blocks other files have too.
 func sharedExtents(f *os.File) ([]extent, error) {
-	buffer := make([]byte, fiemapHeader+fiemapExtents*fiemapExtent)
 	var shared []extent
+	err := visitExtents(f, func(e extent, flags uint32) {
+		if flags&fiemapExtentShare != 0 {
+			shared = append(shared, e)
+		}
+	})
+	return shared, err
+}
+
+// missingExtents lists the parts of the first size bytes of a file that have no blocks: all
+// of it where the filesystem does not say which.
+func missingExtents(f *os.File, size int64) ([]extent, error) {
+	var missing []extent
+	end := int64(0) // of what was seen
+	err := visitExtents(f, func(e extent, _ uint32) {
+		if hole := min(e.offset, size) - end; hole > 0 {
+			missing = append(missing, extent{end, hole})
+		}
+		end = max(end, e.offset+e.length)
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return []extent{{0, size}}, nil
+	}
+	if end < size {
+		missing = append(missing, extent{end, size - end})
+	}
+	return missing, err
+}
+
+// visitExtents calls visit for each part of a file that has blocks, in order. Those that
+// fallocate(2) gave and nothing was written to are among them.
+func visitExtents(f *os.File, visit func(e extent, flags uint32)) error {
+	buffer := make([]byte, fiemapHeader+fiemapExtents*fiemapExtent)
 	for start := uint64(0); ; {
 		count, err := fiemap(f, buffer, start)
-		if err != nil {
-			return nil, err
-		}
-		if count == 0 {
-			return shared, nil
+		if err != nil || count == 0 {
+			return err
 		}
 		for i := range count {
 			e := buffer[fiemapHeader+i*fiemapExtent:]
 			logical, length := binary.NativeEndian.Uint64(e), binary.NativeEndian.Uint64(e[16:])
 			flags := binary.NativeEndian.Uint32(e[40:])
-			if flags&fiemapExtentShare != 0 {
-				shared = append(shared, extent{int64(logical), int64(length)})
-			}
+			visit(extent{int64(logical), int64(length)}, flags)
 			if flags&fiemapLast != 0 {
-				return shared, nil
+				return nil
 			}
 			start = logical + length
 		}

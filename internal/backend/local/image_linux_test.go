@@ -27,7 +27,7 @@ func imageOptions(t *testing.T) Options {
 	return options
 }
 
-func unmountIfMounted(t *testing.T, dir string) {
+func unmountIfMounted(t testing.TB, dir string) {
 	t.Helper()
 	var here, above unix.Stat_t
 	if unix.Stat(dir, &here) != nil || unix.Stat(filepath.Dir(dir), &above) != nil || here.Dev == above.Dev {
@@ -73,7 +73,7 @@ func TestPoolImage_growsToALargerSize(t *testing.T) {
 	}
 }
 
-func totalOf(t *testing.T, dir string) int64 {
+func totalOf(t testing.TB, dir string) int64 {
 	t.Helper()
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {

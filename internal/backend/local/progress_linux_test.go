@@ -141,9 +141,12 @@ func TestReserve_reportsItsProgressAndLeavesNothingHalfDone(t *testing.T) {
 		t.Errorf("the operation is %+v", seen[0])
 	}
 
-	before, seen, stopAt = freeOf(t, pool), nil, 48*mebibyte
+	before, seen, stopAt = freeOf(t, pool), nil, 16*mebibyte
 	if _, err := pool.Expand(ctx, volume, 64*mebibyte); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v, want the cancellation of the growth", err)
+	}
+	if seen[0].Total != 32*mebibyte {
+		t.Errorf("the growth is %+v", seen[0])
 	}
 	wantFree(t, pool, before)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/guard"
 	"github.com/holdfast-csi/holdfast/internal/failpoint/syscallfault"
 )
 
@@ -266,6 +267,22 @@ func TestThickVolume_neverRunsOutOfSpace(t *testing.T) {
 					t.Fatal("the content differs from the written one")
 				}
 			})
+		}
+	})
+}
+
+// xfs wants room for all that a call of fallocate(2) names, also where blocks are.
+func TestThickVolume_growsWhereOnlyTheGrowthHasRoom(t *testing.T) {
+	onEveryFilesystem(t, func(t *testing.T, fsType string) {
+		dir := small(t, fsType, 400*mebibyte)
+		pool := open(t, Options{Pool: dir})
+		volume := create(t, pool, thickSpec("one", 128*mebibyte))
+		writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, mebibyte))
+		capacity, err := pool.Capacity(t.Context(), map[string]string{parameterProvisioning: thick}, nil)
+		must(t, err)
+		create(t, pool, thickSpec("rest", capacity.MaximumVolumeSize-64*mebibyte))
+		if _, err := guard.New(pool).Expand(t.Context(), volume.ID, backend.SizeRange{Required: 160 * mebibyte}); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -45,6 +45,9 @@ func (f *Flags) Choice(subsets int) powercut.Choice {
 	return powercut.Choice{PerFlush: subsets, Seed: 1}
 }
 
+// AreGiven says that the flags give a number of subsets.
+func (f *Flags) AreGiven() bool { return f.subsets > 0 }
+
 // Kept is the recording that the flags name, nil if they name none.
 func (f *Flags) Kept(t testing.TB) *powercut.Recording {
 	t.Helper()
