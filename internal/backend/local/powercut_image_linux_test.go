@@ -128,6 +128,13 @@ func (l *imageCut) check(t testing.TB, state powercut.State) {
 	}
 }
 
+// imageChoice limits the states: each takes several times as long as one without an image.
+func imageChoice() powercut.Choice {
+	choice := powerFlags.Choice(1)
+	choice.PerFlush = min(choice.PerFlush, 20)
+	return choice
+}
+
 // The power is cut while a pool image is made or grown, and while the first volume is made
 // on it: `make test` has it on xfs, `make test-powercut` on all filesystems.
 func TestPowerCut_losesNoPoolImage(t *testing.T) {
@@ -138,7 +145,7 @@ func TestPowerCut_losesNoPoolImage(t *testing.T) {
 		if _, isMine := imageOperations()[facts.Operation]; isMine {
 			l := newImageCut(t, facts.FSType, facts.Operation)
 			must(t, l.Disk.Load(kept))
-			l.WantSafe(t, kept, facts.Operation, powerFlags.Choice(1), l.check)
+			l.WantSafe(t, kept, facts.Operation, imageChoice(), l.check)
 		}
 		return
 	}
@@ -151,7 +158,7 @@ func TestPowerCut_losesNoPoolImage(t *testing.T) {
 			t.Run(fsType+" "+operation, func(t *testing.T) {
 				t.Parallel()
 				l := newImageCut(t, fsType, operation)
-				l.WantSafe(t, l.record(t, operation), operation, powerFlags.Choice(1), l.check)
+				l.WantSafe(t, l.record(t, operation), operation, imageChoice(), l.check)
 			})
 		}
 	}
