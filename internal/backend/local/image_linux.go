@@ -93,7 +93,7 @@ func (m *image) bring(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	mounted, err := m.isMounted(file)
+	mounted, err := m.awaitIdle(ctx, file)
 	if err != nil {
 		return err
 	}
@@ -200,6 +200,26 @@ func (m *image) enlarge(ctx context.Context, file *os.File) error {
 	return m.points.Hit("local/image/enlarged")
 }
 
+// detachPatience is how long a device of the image may stay after it was unmounted: udev
+// and programs that read signatures open devices for a moment.
+const detachPatience = 5 * time.Second
+
+// awaitIdle is isMounted, after a device that was unmounted had time to go.
+func (m *image) awaitIdle(ctx context.Context, file *os.File) (mounted bool, err error) {
+	for deadline := time.Now().Add(detachPatience); ; {
+		mounted, err = m.isMounted(file)
+		if !errors.Is(err, errAttached) || time.Now().After(deadline) {
+			return mounted, err
+		}
+		if err := concurrency.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return false, err
+		}
+	}
+}
+
+// errAttached is that of an image with a device that is mounted nowhere.
+var errAttached = fmt.Errorf("%w: the image is attached", backend.ErrInUse)
+
 // isMounted reports whether the image is at the pool directory already.
 // ErrInUse when it is anywhere else, ErrPrecondition when something else is
 // there.
@@ -212,16 +232,20 @@ func (m *image) isMounted(file *os.File) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	elsewhere := ""
 	for _, loop := range loops {
 		for _, at := range mount.OfDevice(table, loop.Number) {
 			if at.Mountpoint == m.directory {
 				return true, nil
 			}
+			elsewhere = at.Mountpoint
 		}
 	}
-	if len(loops) > 0 {
-		return false, fmt.Errorf("%w: the image is attached as %s but not mounted at %s; unmount and detach it",
-			backend.ErrInUse, loops[0].Path, m.directory)
+	switch {
+	case elsewhere != "":
+		return false, fmt.Errorf("%w: the image is mounted at %s and not at %s; unmount it there", backend.ErrInUse, elsewhere, m.directory)
+	case len(loops) > 0:
+		return false, fmt.Errorf("%w as %s but not mounted at %s; unmount and detach it", errAttached, loops[0].Path, m.directory)
 	}
 	return false, m.checkEmpty(table)
 }

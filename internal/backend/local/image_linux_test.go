@@ -5,12 +5,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/durable"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 )
 
 const imageSize = 512 * mebibyte
@@ -120,6 +123,37 @@ func TestPoolImage_doesNotHideWhatLiesInThePoolDirectory(t *testing.T) {
 	}
 	if _, err := tryOpen(t, options); !errors.Is(err, backend.ErrPrecondition) {
 		t.Fatalf("got %v; want ErrPrecondition", err)
+	}
+}
+
+// A program that reads signatures keeps the device for a moment after it was unmounted.
+func TestPoolImage_waitsForADeviceThatIsGoing(t *testing.T) {
+	options := imageOptions(t)
+	shut(t, open(t, options))
+	file, err := os.Open(options.PoolImage.Path)
+	must(t, err)
+	loops, err := blockdev.LoopsOf(file)
+	must(t, errors.Join(err, file.Close()))
+	if len(loops) != 1 {
+		t.Fatalf("the image has the devices %v", loops)
+	}
+	reader, err := os.Open(loops[0].Path)
+	must(t, err)
+	unmount(t, options.Pool)
+	time.AfterFunc(300*time.Millisecond, func() { _ = reader.Close() })
+	open(t, options)
+}
+
+func TestPoolImage_thatIsMountedElsewhereIsRefused(t *testing.T) {
+	options := imageOptions(t)
+	shut(t, open(t, options))
+	other := filepath.Join(filepath.Dir(options.Pool), "other")
+	must(t, errors.Join(os.Mkdir(other, 0o700), unix.Mount(options.Pool, other, "", unix.MS_BIND, "")))
+	t.Cleanup(func() { unmount(t, other) })
+	shut(t, open(t, options)) // it is mounted at the pool's directory, too
+	unmount(t, options.Pool)
+	if _, err := tryOpen(t, options); !errors.Is(err, backend.ErrInUse) || !strings.Contains(err.Error(), other) {
+		t.Fatalf("got %v; want ErrInUse that names %s", err, other)
 	}
 }
 
