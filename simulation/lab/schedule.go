@@ -27,6 +27,9 @@ type Plan struct {
 	// DelayEvery is the average number of steps between two periods in which steps that
 	// could be taken wait; 0 means 12.
 	DelayEvery int
+	// Idle is how long Chaos waits, at most, for a step when none waits, before an action is
+	// done; 0 means 20 minutes.
+	Idle time.Duration
 	// Check returns an error if an invariant does not hold. It is called after each step,
 	// when every goroutine waits. It may be nil.
 	Check func() error
@@ -62,7 +65,7 @@ func (l *Lab) Chaos(steps int, plan Plan) error {
 		case l.OneIn(or(plan.ActionEvery, defaultActionEvery)):
 			l.act(plan)
 		case len(ready) == 0:
-			if !l.advance(idleAfter) {
+			if !l.advance(or(plan.Idle, idleAfter)) {
 				l.act(plan)
 			}
 		case l.OneIn(or(plan.DelayEvery, defaultDelayEvery)):
@@ -154,7 +157,7 @@ func (l *Lab) advance(d time.Duration) bool {
 	}
 }
 
-func or(value, otherwise int) int {
+func or[T int | time.Duration](value, otherwise T) T {
 	if value > 0 {
 		return value
 	}

@@ -11,12 +11,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 	"github.com/holdfast-csi/holdfast/internal/why"
 	"github.com/holdfast-csi/holdfast/simulation/lab"
 )
 
-// siege is for how long the storage refuses every change before `why` is asked.
-const siege = 20 * time.Minute
+// siege is for how long the storage refuses every change before `why` is asked: longer than the
+// longest wait between two attempts.
+func (w *World) siege() time.Duration {
+	if w.shape.short {
+		return 6 * shortRetries().Max
+	}
+	return work.DefaultRetryMax + time.Minute
+}
+
+// shortRetries are the waits of processes that try often.
+func shortRetries() work.Retry {
+	return work.Retry{Start: 100 * time.Millisecond, Max: 10 * time.Second}
+}
 
 // besiege lets the storage refuse every change for a while, without other faults, and asks
 // what waits for it.
@@ -24,9 +36,9 @@ func (w *World) besiege() error {
 	w.calm()
 	w.storage.readOnly = true
 	w.lab.Note("the storage is read-only")
-	began := w.lab.Elapsed()
+	ends := w.lab.Elapsed() + w.siege()
 	err := w.lab.Converge(lab.Plan{Check: w.check}, func() error {
-		if w.lab.Elapsed()-began < siege {
+		if w.lab.Elapsed() < ends {
 			return errors.New("the siege lasts")
 		}
 		return nil

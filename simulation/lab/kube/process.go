@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
@@ -112,7 +111,7 @@ func (w *World) options(p *process) controllers.Options {
 	csi.RegisterGroupControllerServer(connection, w.driver)
 	retry := work.Retry{}
 	if w.shape.short {
-		retry = work.Retry{Start: 100 * time.Millisecond, Max: 10 * time.Second}
+		retry = shortRetries()
 	}
 	return controllers.Options{
 		Clients: w.clients(p), CSI: client.New(connection, client.Options{Driver: driverName, Logger: logger}),

@@ -33,6 +33,11 @@ const (
 	endSteps   = 200
 )
 
+// idle is how long nothing happens, at most, while every process is cut off or waits. It is
+// longer than a lease lasts, and than a watch stays behind. Each minute of it costs requests
+// that do not arrive.
+const idle = longestStall + time.Second
+
 // World is a cluster and a driver.
 type World struct {
 	lab    *lab.Lab
@@ -142,13 +147,13 @@ func (w *World) describeDriver() {
 
 // live is the life of the world: faults, then peace, then the end of every object.
 func (w *World) live() error {
-	if err := w.lab.Chaos(chaosSteps, lab.Plan{Actions: w.actions, Check: w.check}); err != nil {
+	if err := w.lab.Chaos(chaosSteps, lab.Plan{Actions: w.actions, Idle: idle, Check: w.check}); err != nil {
 		return err
 	}
 	if w.shape.ends {
 		w.lab.Note("the namespace is deleted")
 		w.deleteNamespace()
-		if err := w.lab.Chaos(endSteps, lab.Plan{Actions: w.actions, ActionEvery: endActions, Check: w.check}); err != nil {
+		if err := w.lab.Chaos(endSteps, lab.Plan{Actions: w.actions, ActionEvery: endActions, Idle: idle, Check: w.check}); err != nil {
 			return err
 		}
 	}
