@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,7 +30,7 @@ func newScheme() (*runtime.Scheme, error) {
 // Put stores an object, status and all, regardless of the version of one that exists. It
 // keeps a UID and a creation time.
 func (s *Server) Put(o runtime.Object) error {
-	text, q, err := s.describe(o)
+	text, q, err := s.encoded(o)
 	if err != nil {
 		return err
 	}
@@ -46,13 +47,12 @@ func (s *Server) Put(o runtime.Object) error {
 	if text.meta().text("creationTimestamp") == "" {
 		text.meta()["creationTimestamp"] = s.now()
 	}
-	s.store(q, text, kind)
-	return nil
+	return s.store(q, text, kind)
 }
 
 // Remove deletes an object as a client does: it stays while it has finalizers.
 func (s *Server) Remove(o runtime.Object) error {
-	_, q, err := s.describe(o)
+	q, err := s.describe(o)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *Server) Remove(o runtime.Object) error {
 
 // Drop removes an object with its finalizers, as an administrator does by force.
 func (s *Server) Drop(o runtime.Object) error {
-	_, q, err := s.describe(o)
+	q, err := s.describe(o)
 	if err != nil {
 		return err
 	}
@@ -89,21 +89,55 @@ func (s *Server) Objects(group, resource string) []map[string]any {
 }
 
 // describe names the object's kind, namespace and name.
-func (s *Server) describe(o runtime.Object) (object, Request, error) {
+func (s *Server) describe(o runtime.Object) (Request, error) {
 	kinds, _, err := s.known.ObjectKinds(o)
 	if err != nil {
-		return nil, Request{}, fmt.Errorf("%T: %w", o, err)
+		return Request{}, fmt.Errorf("%T: %w", o, err)
+	}
+	named, err := meta.Accessor(o)
+	if err != nil {
+		return Request{}, fmt.Errorf("%T: %w", o, err)
 	}
 	kind := kinds[0]
-	text, err := runtime.Encode(codec(s.known, kind.GroupVersion()), o)
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	return Request{
+		Group: kind.Group, version: kind.Version, Resource: plural.Resource, Namespace: named.GetNamespace(), Name: named.GetName(),
+	}, nil
+}
+
+// encoded returns the object as JSON has it, and what describe returns.
+func (s *Server) encoded(o runtime.Object) (object, Request, error) {
+	q, err := s.describe(o)
 	if err != nil {
-		return nil, Request{}, fmt.Errorf("%T: %w", o, err)
+		return nil, q, err
+	}
+	text, err := runtime.Encode(codec(s.known, schema.GroupVersion{Group: q.Group, Version: q.version}), o)
+	if err != nil {
+		return nil, q, fmt.Errorf("%T: %w", o, err)
 	}
 	decoded, err := decode(text)
-	if err != nil {
-		return nil, Request{}, err
+	return decoded, q, err
+}
+
+// textOf returns the JSON of an answer that is a stored object; nil for others.
+func (s *Server) textOf(answer any) []byte {
+	o, ok := answer.(object)
+	if !ok {
+		return nil
 	}
-	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	q := Request{Group: kind.Group, version: kind.Version, Resource: plural.Resource, Namespace: decoded.namespace(), Name: decoded.name()}
-	return decoded, q, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.texts[o.version()]
+}
+
+// encode returns the JSON of a stored object. The caller holds the lock.
+func (s *Server) encode(o object) []byte {
+	if text := s.texts[o.version()]; text != nil {
+		return text
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // what came from JSON goes to JSON
+	}
+	return text
 }

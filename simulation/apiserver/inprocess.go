@@ -23,6 +23,7 @@ type Change struct {
 	Request
 	Event  string // ADDED, MODIFIED or DELETED
 	Object map[string]any
+	Text   []byte // the JSON of the object
 }
 
 // Hooks are what a world does in an API server. All are optional.
@@ -44,7 +45,7 @@ type Hooks struct {
 // the objects that Put and Remove take.
 func NewServer(known *runtime.Scheme, hooks Hooks) *Server {
 	s := newServer(context.Background())
-	s.known, s.history = known, &history{}
+	s.known, s.history, s.texts = known, &history{}, map[uint64][]byte{}
 	s.observe, s.deliver, s.stale = hooks.Observe, hooks.Deliver, hooks.Stale
 	s.before, s.after = hooks.Before, hooks.After
 	return s

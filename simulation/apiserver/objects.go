@@ -61,15 +61,27 @@ func (o object) addsFinalizers(old object) bool {
 
 // clone is a deep copy.
 func (o object) clone() object {
-	text, err := json.Marshal(o)
-	if err != nil {
-		panic(err) // what came from JSON goes to JSON
-	}
-	copied, err := decode(text)
-	if err != nil {
-		panic(err)
-	}
+	copied, _ := cloned(map[string]any(o)).(map[string]any)
 	return copied
+}
+
+// cloned is a deep copy of what decode made.
+func cloned(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		copied := make(map[string]any, len(v))
+		for field, value := range v {
+			copied[field] = cloned(value)
+		}
+		return copied
+	case []any:
+		copied := make([]any, len(v))
+		for i, value := range v {
+			copied[i] = cloned(value)
+		}
+		return copied
+	}
+	return value // strings, numbers and truths do not change
 }
 
 // sameAs reports whether objects differ in their versions at most.
@@ -86,6 +98,9 @@ func (o object) sameAs(other object) bool {
 // matches reports whether an object's labels match a selector. A
 // selector that cannot be read matches nothing.
 func (o object) matches(selector string) bool {
+	if selector == "" {
+		return true
+	}
 	wanted, err := labels.Parse(selector)
 	if err != nil {
 		return false
@@ -119,15 +134,15 @@ func (o object) keep(old object, subresource string, custom, hasStatus bool) {
 				delete(o, field)
 			}
 		}
-		for field, value := range old.clone() {
+		for field, value := range old {
 			if field != "status" && (field != "metadata" || custom) {
-				o[field] = value
+				o[field] = cloned(value)
 			}
 		}
 	} else if hasStatus {
 		delete(o, "status")
-		if status, found := old.clone()["status"]; found {
-			o["status"] = status
+		if status, found := old["status"]; found {
+			o["status"] = cloned(status)
 		}
 	}
 	for _, field := range []string{"uid", "creationTimestamp", "deletionTimestamp", "name", "namespace"} {

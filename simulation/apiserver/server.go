@@ -60,11 +60,14 @@ type Server struct {
 	// before the latter. What left a selection is not kept to replay.
 	removed, relabelled uint64
 	stored              map[string]map[string]object // by collection, by namespace/name
-	watches             map[string][]*watcher
-	react               []func(Request) error
-	lose                []func(Request) error
-	writes              []Request
-	absent              map[string]bool // what Unserve took away
+	// texts are the JSON of what a version made of an object, which is the same for its answers,
+	// events and observers. It has the versions of history; none without it.
+	texts   map[uint64][]byte
+	watches map[string][]*watcher
+	react   []func(Request) error
+	lose    []func(Request) error
+	writes  []Request
+	absent  map[string]bool // what Unserve took away
 	// known are the kinds of Put and Remove.
 	known *runtime.Scheme
 	// before and after are those of Hooks.
@@ -120,6 +123,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if text := s.textOf(answer); text != nil {
+		_, _ = w.Write(append(text[:len(text):len(text)], '\n'))
+		return
+	}
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
@@ -319,8 +326,7 @@ func (s *Server) create(q Request) (object, error) {
 	if err := validate(q, o); err != nil {
 		return nil, err
 	}
-	s.store(q, o, "ADDED")
-	return o, nil
+	return o, s.store(q, o, "ADDED")
 }
 
 func (s *Server) update(q Request) (object, error) {
@@ -340,7 +346,7 @@ func (s *Server) patch(q Request) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, _ := json.Marshal(old)
+	before := s.encode(old)
 	var after []byte
 	if q.patchType == types.JSONPatchType {
 		var patch jsonpatch.Patch
@@ -386,8 +392,7 @@ func (s *Server) change(q Request, old, o object) (object, error) {
 	if err := validate(q, o); err != nil {
 		return nil, err
 	}
-	s.store(q, o, "MODIFIED")
-	return o, nil
+	return o, s.store(q, o, "MODIFIED")
 }
 
 // hasStatus reports whether a kind has a status, which an ordinary write leaves unchanged.
@@ -420,8 +425,7 @@ func (s *Server) delete(q Request) (any, error) {
 	if old.meta().text("deletionTimestamp") == "" {
 		o := old.clone()
 		o.meta()["deletionTimestamp"] = s.now()
-		s.store(q, o, "MODIFIED")
-		return o, nil
+		return o, s.store(q, o, "MODIFIED")
 	}
 	return old, nil
 }
@@ -429,8 +433,7 @@ func (s *Server) delete(q Request) (any, error) {
 // largest is how many bytes etcd takes of one object (--max-request-bytes).
 const largest = 1536 << 10
 
-// validate is the API server's answer to an object with an invalid label, and to one that
-// etcd does not take.
+// validate is the API server's answer to an object with an invalid label.
 func validate(q Request, o object) error {
 	for key, value := range o.labels() {
 		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
@@ -438,16 +441,21 @@ func validate(q Request, o object) error {
 				schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Sprintf("metadata.labels[%s]: %v", key, problems), 0, false)
 		}
 	}
-	if text, err := json.Marshal(o); err != nil || len(text) <= largest {
-		return err
-	}
-	return apierrors.NewRequestEntityTooLargeError("etcdserver: request is too large")
+	return nil
 }
 
-// store stores an object with a new version and notifies the watches.
-func (s *Server) store(q Request, o object, event string) {
+// store stores an object with a new version and notifies the watches. The error is that of an
+// object that etcd does not take.
+func (s *Server) store(q Request, o object, event string) error {
+	o.meta()["resourceVersion"] = strconv.FormatUint(s.version+1, 10)
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if len(text) > largest {
+		return apierrors.NewRequestEntityTooLargeError("etcdserver: request is too large")
+	}
 	s.version++
-	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
 	if s.stored[q.collection()] == nil {
 		s.stored[q.collection()] = map[string]object{}
 	}
@@ -456,7 +464,8 @@ func (s *Server) store(q Request, o object, event string) {
 	if old != nil && !reflect.DeepEqual(old.labels(), o.labels()) {
 		s.relabelled = s.version
 	}
-	s.changed(q, event, old, o)
+	s.changed(q, event, old, o, text)
+	return nil
 }
 
 func (s *Server) remove(q Request, o object) {
@@ -464,16 +473,21 @@ func (s *Server) remove(q Request, o object) {
 	s.removed = s.version
 	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
 	delete(s.stored[q.collection()], o.namespace()+"/"+o.name())
-	s.changed(q, "DELETED", o, o)
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // what came from JSON goes to JSON
+	}
+	s.changed(q, "DELETED", o, o, text)
 }
 
 // changed records a change and notifies the watches.
-func (s *Server) changed(q Request, event string, old, o object) {
+func (s *Server) changed(q Request, event string, old, o object, text []byte) {
 	if s.history != nil {
 		s.history.add(q.collection(), event, old, o, s.version)
+		s.texts[s.version] = text
 	}
 	if s.observe != nil {
-		s.observe(Change{Request: q, Event: event, Object: o})
+		s.observe(Change{Request: q, Event: event, Object: o, Text: text})
 	}
 	s.notify(q.collection(), event, old, o)
 }

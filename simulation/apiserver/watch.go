@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,6 +17,21 @@ import (
 type event struct {
 	Type   string `json:"type"`
 	Object object `json:"object"`
+	text   []byte // the JSON of the object; nil if it was not encoded yet
+	// unlike is set for an object that is not what its version made: a bookmark, or what has left
+	// the watcher's selection.
+	unlike bool
+}
+
+// write writes the line.
+func (e event) write(w io.Writer) error {
+	if e.text == nil {
+		return json.NewEncoder(w).Encode(e)
+	}
+	line := make([]byte, 0, len(e.text)+len(e.Type)+len(`{"type":"","object":}`)+1)
+	line = append(append(append(line, `{"type":"`...), e.Type...), `","object":`...)
+	_, err := w.Write(append(append(line, e.text...), '}', '\n'))
+	return err
 }
 
 type watcher struct {
@@ -44,13 +60,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 		flush = f.Flush
 	}
 	flush()
-	encoder := json.NewEncoder(w)
 	for {
 		select {
 		case <-own.more:
 			events, ended := s.due(ctx, own)
 			for _, e := range events {
-				if encoder.Encode(e) != nil {
+				if e.write(w) != nil {
 					return
 				}
 			}
@@ -90,6 +105,11 @@ func (s *Server) due(ctx context.Context, own *watcher) (events []event, ended b
 		count = min(count, d.Most)
 	}
 	events, own.events = own.events[:count:count], own.events[count:]
+	for i := range events {
+		if !events[i].unlike {
+			events[i].text = s.texts[events[i].Object.version()]
+		}
+	}
 	if len(own.events) > 0 {
 		own.signal()
 	}
@@ -127,7 +147,7 @@ func (s *Server) begin(own *watcher) bool {
 		}
 	}
 	if q.initialEvents {
-		own.push(event{Type: "BOOKMARK", Object: object{
+		own.push(event{Type: "BOOKMARK", unlike: true, Object: object{
 			"kind": kindOf(q.Resource), "apiVersion": groupVersion(q),
 			"metadata": map[string]any{
 				"resourceVersion": strconv.FormatUint(s.version, 10),
@@ -167,7 +187,7 @@ func (w *watcher) add(kind string, old, o object) {
 	case after:
 		w.push(event{Type: "ADDED", Object: o})
 	case before:
-		w.push(event{Type: "DELETED", Object: old.at(o.version())})
+		w.push(event{Type: "DELETED", Object: old.at(o.version()), unlike: true})
 	}
 }
 

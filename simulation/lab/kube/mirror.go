@@ -87,11 +87,7 @@ func (m *mirror) observe(c apiserver.Change) error {
 	if typed == nil {
 		return nil
 	}
-	text, err := json.Marshal(c.Object)
-	if err == nil {
-		err = json.Unmarshal(text, typed)
-	}
-	if err != nil {
+	if err := json.Unmarshal(c.Text, typed); err != nil {
 		return fmt.Errorf("decode %s: %w", c.Resource, err)
 	}
 	m.mu.Lock()

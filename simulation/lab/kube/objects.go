@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strings"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,10 +75,31 @@ func (w *World) meta(kind string) metav1.ObjectMeta {
 
 // resourceOf is the resource of an object.
 func resourceOf(o object) string {
-	for _, resource := range []string{claims, volumes, pods, attachments, classes, modifiers, snapshots, contents, configMaps, secrets, leases, csiNodes} {
-		if fmt.Sprintf("%T", kindOf(resource)) == fmt.Sprintf("%T", o) {
-			return resource
-		}
+	switch o.(type) {
+	case *corev1.PersistentVolumeClaim:
+		return claims
+	case *corev1.PersistentVolume:
+		return volumes
+	case *corev1.Pod:
+		return pods
+	case *storagev1.VolumeAttachment:
+		return attachments
+	case *snapshotv1.VolumeSnapshot:
+		return snapshots
+	case *snapshotv1.VolumeSnapshotContent:
+		return contents
+	case *corev1.ConfigMap:
+		return configMaps
+	case *coordinationv1.Lease:
+		return leases
+	case *storagev1.StorageClass:
+		return classes
+	case *storagev1.VolumeAttributesClass:
+		return modifiers
+	case *storagev1.CSINode:
+		return csiNodes
+	case *corev1.Secret:
+		return secrets
 	}
 	return ""
 }
