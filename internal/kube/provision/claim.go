@@ -153,11 +153,12 @@ func (c *Controller) begin(
 
 // current reads the claim live if the cache may lack changes by another process: a claim
 // that was bound and deleted long ago must not get a volume again
-// (external-provisioner#1469). It returns nil if the claim needs no volume.
+// (external-provisioner#1469). Nor must one that had a PersistentVolume before: an administrator
+// may have retained and deleted that, and the claim. It returns nil if the claim needs no volume.
 func (c *Controller) current(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, known step,
 ) (*corev1.PersistentVolumeClaim, error) {
-	if time.Since(c.started) > cacheLag && time.Since(known.updated) < cacheLag {
+	if !known.saving && time.Since(c.started) > cacheLag && time.Since(known.updated) < cacheLag {
 		return pvc, nil
 	}
 	live, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).Get(ctx, pvc.Name, metav1.GetOptions{})

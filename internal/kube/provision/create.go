@@ -356,7 +356,7 @@ func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, intent volumeInte
 		c.endTrace(intent, nil)
 	} else {
 		c.progress.note(uid, func(s *step) {
-			*s = step{updated: s.updated, asked: s.asked, done: true, unbound: c.unboundTrace(intent)}
+			*s = step{updated: s.updated, asked: s.asked, saving: true, done: true, unbound: c.unboundTrace(intent)}
 		})
 	}
 	if volume == nil {

@@ -30,6 +30,8 @@ type step struct {
 	// refused is set while the API server has definitely refused every try of any
 	// process to create the PersistentVolume of the intent.
 	refused bool
+	// saving is set once this process may have tried to create a PersistentVolume of the claim.
+	saving bool
 	// done is set when the PersistentVolume exists and the cache does not show the
 	// claim as bound yet.
 	done bool

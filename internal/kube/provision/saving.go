@@ -28,7 +28,7 @@ func (c *Controller) markSaving(ctx context.Context, intent volumeIntent) (volum
 	}
 	uid := intent.Volume.Spec.ClaimRef.UID
 	// Noted first: the mark may be durable after an error too.
-	c.progress.note(uid, func(s *step) { s.refused = true })
+	c.progress.note(uid, func(s *step) { s.refused, s.saving = true, true })
 	intent, err := c.intents.Put(ctx, string(uid), intent)
 	if err != nil {
 		return intent, fmt.Errorf("volume %q is made; record that its PersistentVolume follows: %w", intent.Volume.Name, err)

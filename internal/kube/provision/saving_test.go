@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -193,4 +194,45 @@ func TestSave_ofAClaimThatOnlyTheCacheHas(t *testing.T) {
 	w.Add(pvc)
 	w.run()
 	w.retained("a")
+}
+
+// TestSave_whoseAnswerIsLostForAClaimThatOnlyTheCacheHas: the PersistentVolume exists, and an
+// administrator has retained it and deleted both objects before the process could know. The
+// deleted PersistentVolume ends the intent. The claim in the cache must not lead to another
+// one, whose PersistentVolume would delete the volume.
+func TestSave_whoseAnswerIsLostForAClaimThatOnlyTheCacheHas(t *testing.T) {
+	w, pvc := newWorld(t, newClass()), newClaim("a")
+	var gone atomic.Bool
+	w.React("get", "persistentvolumeclaims", func(q apiserver.Request) error {
+		if gone.Load() {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "persistentvolumeclaims"}, q.Name)
+		}
+		return nil
+	})
+	w.LoseAnswers("create", "persistentvolumes", func(apiserver.Request) error {
+		if gone.Swap(true) {
+			return nil
+		}
+		pv := w.pv("pvc-uid-a").DeepCopy()
+		pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+		w.Put(pv)
+		w.remove(pv)
+		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	})
+	controller, _ := w.run()
+	controller.started = time.Now().Add(-2 * cacheLag) // it believes its cache
+	w.Add(pvc)
+	w.Eventually(func() error {
+		if !gone.Load() {
+			return errors.New("the PersistentVolume is not written")
+		}
+		return nil
+	})
+	w.Never(2*time.Second, func() error {
+		if pv := w.pv("pvc-uid-a"); pv != nil && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && gone.Load() {
+			return fmt.Errorf("PersistentVolume %s exists again, with policy Delete", pv.Name)
+		}
+		return nil
+	})
+	w.stays("id-pvc-uid-a")
 }
