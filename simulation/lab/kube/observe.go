@@ -35,6 +35,9 @@ func (w *World) observeAttachment(c apiserver.Change) {
 		return
 	}
 	handle, node := pv.Spec.CSI.VolumeHandle, "id-"+va.Spec.NodeName
+	if p := w.process(c.Process); p != nil {
+		p.owes.records(handle + " " + node)
+	}
 	if !contains(w.driver.Attachments()[handle], node) {
 		w.violate("the VolumeAttachment of %s to %s says attached, and the volume is not", handle, node)
 	}
@@ -48,6 +51,7 @@ type gone struct {
 	claims  map[types.UID]time.Time
 	intents map[string]bool
 	volumes map[string]bool // whose deletion was asked for
+	kept    map[string]bool // PersistentVolumes that had policy Retain
 }
 
 // observeIntents checks that no volume is begun for a claim that has been gone for long.

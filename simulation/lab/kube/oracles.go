@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -79,7 +80,10 @@ func (w *World) claimsServed() error { //nolint:gocognit // one oracle
 		if !w.shape.immediate && pvc.Spec.VolumeName == "" && !w.hasPod(pvc) {
 			continue // it waits for its first consumer
 		}
-		if pvc.Status.Phase == corev1.ClaimLost || w.volumeGoes(pvc) {
+		if pvc.Status.Phase == corev1.ClaimLost || w.volumeGoes(pvc) || w.volumeGone(pvc) {
+			continue
+		}
+		if pvc.Status.Phase != corev1.ClaimBound && w.storage.isLeft(string(pvc.UID)) {
 			continue
 		}
 		if pvc.Status.Phase != corev1.ClaimBound {
@@ -114,6 +118,13 @@ func (w *World) volumeGoes(pvc *corev1.PersistentVolumeClaim) bool {
 	})
 }
 
+// volumeGone reports whether a claim waits for the PersistentVolume that a user has chosen, which is
+// deleted.
+func (w *World) volumeGone(pvc *corev1.PersistentVolumeClaim) bool {
+	_, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", pvc.Spec.VolumeName)
+	return !ok && pvc.Spec.VolumeName != "" && pvc.Status.Phase == corev1.ClaimPending
+}
+
 func (w *World) hasPod(pvc *corev1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(all[*corev1.Pod](w.mirror, pods), func(pod *corev1.Pod) bool { return claimOf(pod) == pvc.Name })
 }
@@ -145,6 +156,9 @@ func (w *World) volumesNamed() error {
 func (w *World) noIntents() error {
 	for _, stored := range all[*corev1.ConfigMap](w.mirror, configMaps) {
 		for _, key := range slices.Sorted(maps.Keys(stored.Data)) {
+			if w.storage.isLeft(strings.TrimSuffix(key, ".change")) {
+				continue
+			}
 			return fmt.Errorf("the intent of claim %s is left: %s", key, stored.Data[key])
 		}
 	}
@@ -167,7 +181,7 @@ func (w *World) attachmentsTrue() error {
 	for _, handle := range slices.Sorted(maps.Keys(published)) {
 		for _, node := range published[handle] {
 			where := handle + " " + node
-			if !desired[where] && !w.storage.forced[where] {
+			if !desired[where] && !w.storage.forced[where] && !w.recorded(handle, node) {
 				return fmt.Errorf("volume %s is published to %s, and no VolumeAttachment says so", handle, node)
 			}
 			delete(desired, where)
@@ -188,6 +202,8 @@ func (w *World) attachmentTrue(va *storagev1.VolumeAttachment) (where string, er
 		return "", nil // its volume may be gone
 	case known && pv.DeletionTimestamp != nil && !va.Status.Attached && va.DeletionTimestamp == nil:
 		return "", w.explainPods(va) // a volume that goes is not attached
+	case known && va.DeletionTimestamp == nil && !va.Status.Attached && w.leftElsewhere(pv.Spec.CSI.VolumeHandle, "id-"+va.Spec.NodeName):
+		return "", w.explainPods(va) // an administrator has to unpublish it there
 	case va.DeletionTimestamp != nil || !va.Status.Attached:
 		return "", fmt.Errorf("VolumeAttachment of %s to %s: attached %t, deleted %v, %+v",
 			volumeOf(va), va.Spec.NodeName, va.Status.Attached, va.DeletionTimestamp, va.Status.AttachError)
@@ -195,6 +211,14 @@ func (w *World) attachmentTrue(va *storagev1.VolumeAttachment) (where string, er
 		return "", nil
 	}
 	return pv.Spec.CSI.VolumeHandle + " id-" + va.Spec.NodeName, nil
+}
+
+// leftElsewhere reports whether a volume is still published to another node, from which its
+// VolumeAttachment was removed by force.
+func (w *World) leftElsewhere(handle, node string) bool {
+	return slices.ContainsFunc(w.driver.Attachments()[handle], func(other string) bool {
+		return other != node && w.storage.isForced(handle, other) && !w.recorded(handle, other)
+	})
 }
 
 // snapshotsTrue compares the contents with the storage.

@@ -16,7 +16,8 @@ import (
 // removed by force while it published them: no other process knows of them.
 type owes struct {
 	mu sync.Mutex
-	// published are the volumes and nodes of which the process knows that they are published.
+	// published are the volumes and nodes of which the process knows that they are published, and
+	// no VolumeAttachment says so yet.
 	published, due map[string]bool
 }
 
@@ -27,6 +28,14 @@ func (o *owes) publishes(where string) {
 		o.published, o.due = map[string]bool{}, map[string]bool{}
 	}
 	o.published[where] = true
+}
+
+// records notes that a VolumeAttachment says that a volume is published: who removes that by
+// force takes the volume over.
+func (o *owes) records(where string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.published, where)
 }
 
 // pay notes that the process unpublishes a volume.

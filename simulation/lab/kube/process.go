@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,10 +29,12 @@ type process struct {
 	// paused is set once the process was stopped for a while: it may then not know that it
 	// has lost the lease.
 	paused atomic.Bool
-	// sawLease is set once it has read the Lease. A process that never observed the Lease
-	// creates it at once, also after a deletion: outrun is set for the one that held it then,
-	// which creates it again if that is deleted, too.
-	sawLease, outrun atomic.Bool
+	// sawHolder is the process that the Lease named when this one read it last. A process that
+	// has not seen the Lease of the last holder, because an administrator deleted it before that,
+	// may create it at once: outrun is set for the one that held it then, which creates it again
+	// if that is deleted, too.
+	sawHolder atomic.Value
+	outrun    atomic.Bool
 	// clock is how far the clock of the process is ahead of the others', in nanoseconds. Only
 	// the times that it writes into a Lease show that.
 	clock atomic.Int64
@@ -91,6 +94,15 @@ func (r *replica) now() *process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.current
+}
+
+// outrun reports whether a process works that does not know yet that another one could take
+// the lease.
+func (w *World) outrun() bool {
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool {
+		p := r.now()
+		return p != nil && p.outrun.Load() && !p.Dead()
+	})
 }
 
 // crash ends the process between two steps.

@@ -149,11 +149,14 @@ func (w *World) after(q *apiserver.Request) error {
 		return nil
 	}
 	if q.Resource == leases {
-		if holder := w.process(w.holder); holder != nil && q.Verb == "create" && (!p.sawLease.Load() || p.outrun.Load()) {
+		seen, _ := p.sawHolder.Load().(string)
+		if holder := w.process(w.holder); holder != nil && q.Verb == "create" && (seen != w.holder || p.outrun.Load()) {
 			holder.outrun.Store(true)
 		}
-		p.sawLease.Store(p.sawLease.Load() || !q.Left())
 		w.holder = w.holderNow()
+		if !q.Left() {
+			p.sawHolder.Store(w.holder)
+		}
 	}
 	if q.Verb == "get" && !q.Left() {
 		w.retained.reads(p, about(q.Resource, q.Name), w.lab.Steps())

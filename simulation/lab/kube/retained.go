@@ -59,14 +59,6 @@ func (r *retained) known(p *process, key string) bool {
 	return !ok || r.since[key] <= read
 }
 
-// wasKept reports whether an object has been retained.
-func (r *retained) wasKept(key string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, ok := r.since[key]
-	return ok
-}
-
 // ends notes that the object of a volume or snapshot was deleted with policy Retain.
 func (r *retained) ends(key, handle string) {
 	r.mu.Lock()

@@ -38,6 +38,8 @@ func (w *World) snapshotPieces(snapshot *snapshotv1.VolumeSnapshot) []piece {
 		return []piece{{"delete the content of snapshot " + snapshot.Name, func() { w.remove(content) }}}
 	case snapshot.DeletionTimestamp != nil && made && content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete:
 		return nil
+	case snapshot.DeletionTimestamp != nil && !contains(snapshot.Finalizers, snapshotFinalizer):
+		return nil // it waits for the finalizer of a controller that restores it
 	case snapshot.DeletionTimestamp != nil:
 		return []piece{{"release snapshot " + snapshot.Name, func() {
 			w.change(snapshot, func(o object) { o.SetFinalizers(without(o.GetFinalizers(), snapshotFinalizer)) })

@@ -221,7 +221,7 @@ func (w *World) checkCall(p *process, rpc string, request any) {
 			w.violate("%s deletes snapshot %s, which %s", p.Name(), r.GetSnapshotId(), why)
 		}
 	case *csi.CreateVolumeRequest:
-		if p.outrun.Load() { // the Lease was deleted: another process may have undone the intent
+		if w.outrun() { // the Lease was deleted: another process may have undone the intent, or does so now
 			w.storage.leave("id-" + r.GetName())
 		}
 	case *csi.ControllerUnpublishVolumeRequest:
@@ -310,6 +310,14 @@ func (s *storage) leave(handle string) {
 	s.bare[handle] = true
 }
 
+// isLeft reports whether the volume of a claim may be left without an object: two processes may
+// then have asked for it with different parameters.
+func (s *storage) isLeft(uid string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bare["id-pvc-"+uid]
+}
+
 // isBusy reports whether a volume or snapshot has a call in progress.
 func (s *storage) isBusy(handle string) bool {
 	s.mu.Lock()
@@ -335,21 +343,34 @@ func (w *World) observeVolume(c apiserver.Change) {
 	source, _ := spec["csi"].(map[string]any)
 	handle, _ := source["volumeHandle"].(string)
 	unprotected := false
-	if meta["deletionTimestamp"] != nil && !w.gone.volumes[c.Name] {
+	if spec["persistentVolumeReclaimPolicy"] == "Retain" {
+		w.gone.kept[c.Name] = true
+	}
+	if (meta["deletionTimestamp"] != nil || c.Event == "DELETED") && !w.gone.volumes[c.Name] {
 		w.gone.volumes[c.Name] = true
 		finalizers, _ := meta["finalizers"].([]any)
-		// Once it was retained, or written by hand, the controllers have no finalizer until they
-		// see that the volume is to go with it.
-		byHand := w.retained.wasKept(about(volumes, c.Name)) || strings.HasPrefix(c.Name, moved)
+		// Once its policy was Retain, or it was written by hand, the controllers have no finalizer
+		// until they see that the volume is to go with it, and add none while they delete it.
+		byHand := w.gone.kept[c.Name] || strings.HasPrefix(c.Name, moved)
 		unprotected = byHand && !slices.Contains(finalizers, any(claim.ProvisionerFinalizer))
 	}
 	left := handle != "" && c.Event == "DELETED" && spec["persistentVolumeReclaimPolicy"] == "Retain" && !w.hasVolume(handle)
-	if left {
+	if left && !w.claimedAgain(spec) {
 		w.retained.ends(about(volumes, c.Name), handle)
 	}
 	if left || handle != "" && unprotected {
 		w.storage.leave(handle)
 	}
+}
+
+// claimedAgain reports whether the claim of a PersistentVolume that is gone was not bound to it: it
+// gets the volume again, whose name is that of the claim.
+func (w *World) claimedAgain(spec map[string]any) bool {
+	ref, _ := spec["claimRef"].(map[string]any)
+	inside, _ := ref["namespace"].(string)
+	named, _ := ref["name"].(string)
+	pvc, ok := get[*corev1.PersistentVolumeClaim](w.mirror, claims, inside, named)
+	return ok && string(pvc.UID) == ref["uid"] && pvc.Spec.VolumeName == ""
 }
 
 // observeContent notes the snapshots whose contents were deleted with policy Retain.

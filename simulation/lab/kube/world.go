@@ -102,7 +102,7 @@ func newWorld(l *lab.Lab, known *runtime.Scheme) *World {
 		lab: l, mirror: newMirror(), known: known, processes: map[string]*process{}, secrets: &markers{},
 		nodes: []string{"n1", "n2", "n3"}, kubelet: l.Process("kubelet"),
 	}
-	w.gone = gone{claims: map[types.UID]time.Time{}, intents: map[string]bool{}, volumes: map[string]bool{}}
+	w.gone = gone{claims: map[types.UID]time.Time{}, intents: map[string]bool{}, volumes: map[string]bool{}, kept: map[string]bool{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.shape = shape{
 		attach: !l.OneIn(4), replicas: 1 + l.Choose(3), modify: l.OneIn(2), secret: l.OneIn(2),
