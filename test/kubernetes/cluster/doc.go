@@ -10,7 +10,8 @@
 // another set of such namespaces, and a root directory with the paths of a whole
 // machine: /var/lib/kubelet, /run/containerd, /var/lib/holdfast. So a DaemonSet runs
 // unchanged on both, a port of the host network is free on each, and a pod's mounts are
-// visible on its node only.
+// visible on its node only. The nodes can also be machines of their own: see
+// Options.Machines.
 //
 // # How it ends
 //
