@@ -165,8 +165,9 @@ ExecStart=sysctl -q net.ipv4.ip_forward=1
 [Install]
 WantedBy=multi-user.target
 `, d.Address, d.Gateway),
-		"/etc/systemd/system/containerd.service": nodeUnit("containerd", d.Containerd, "node-network.service", "Type=notify\nDelegate=yes\nKillMode=process\nTasksMax=infinity\nOOMScoreAdjust=-999"),
-		"/etc/systemd/system/kubelet.service":    nodeUnit("kubelet", d.Kubelet, "containerd.service", "KillMode=process\nOOMScoreAdjust=-999"),
+		"/etc/systemd/system/containerd.service": nodeUnit("containerd", d.Containerd, "node-network.service",
+			"Type=notify\nDelegate=yes\nKillMode=process\nTasksMax=infinity\nOOMScoreAdjust=-999"),
+		"/etc/systemd/system/kubelet.service": nodeUnit("kubelet", d.Kubelet, "containerd.service", "KillMode=process\nOOMScoreAdjust=-999"),
 	}
 	for path, content := range d.Files {
 		files[filepath.Join("/etc", path)] = content

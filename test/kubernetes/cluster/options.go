@@ -26,7 +26,7 @@ type Options struct {
 	// NoNodes starts the control plane alone, for tests that need no kubelet.
 	NoNodes bool
 	// Machines is the path of a socket whose server owns the nodes' machines, if the nodes
-	// are no processes of this machine: see machines.go. It has the Images too.
+	// are no processes of this machine: see machines.go. They have the files of Images.
 	Machines string
 	// FeatureGates go to the API server, the controller manager, the scheduler
 	// and the kubelets.

@@ -92,10 +92,11 @@ func (d *Deployment) Apply(ctx context.Context, image Image, values ...string) e
 
 // Uninstall removes the release and waits until its pods have ended.
 func (d *Deployment) Uninstall(ctx context.Context) error {
-	if err := d.helm(ctx, "uninstall", d.Options.Release, "--namespace", d.Options.Namespace, "--wait", "--timeout", d.Options.Timeout.String()); err != nil {
+	timeout := d.Options.Timeout.String()
+	if err := d.helm(ctx, "uninstall", d.Options.Release, "--namespace", d.Options.Namespace, "--wait", "--timeout", timeout); err != nil {
 		return err
 	}
-	_, err := d.Kubectl(ctx, "wait", "--for=delete", "pod", "--selector", d.Selector(), "--timeout="+d.Options.Timeout.String())
+	_, err := d.Kubectl(ctx, "wait", "--for=delete", "pod", "--selector", d.Selector(), "--timeout="+timeout)
 	return d.explain(ctx, err)
 }
 

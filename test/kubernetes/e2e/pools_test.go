@@ -17,12 +17,14 @@ const pool = "var/lib/holdfast/pool"
 // stored lists the contents of all nodes' pools, as NODE/volumes/ID and the like, without
 // deleted ones.
 func (s *suite) stored(ctx context.Context) ([]string, error) {
+	kinds := []string{"volumes", "snapshots", "groups", "trash"}
 	if s.cluster.OnMachines() {
-		return s.onMachines(ctx, "find", "/"+pool, "-mindepth", "2", "-maxdepth", "2", "-path", "*s/*", "-o", "-path", "*/trash/*")
+		entries := ".*/(" + strings.Join(kinds, "|") + ")/[^/]*"
+		return s.onMachines(ctx, "find", "/"+pool, "-regextype", "posix-extended", "-mindepth", "2", "-maxdepth", "2", "-regex", entries)
 	}
 	var found []string
 	for _, node := range s.cluster.Nodes {
-		for _, kind := range []string{"volumes", "snapshots", "groups", "trash"} {
+		for _, kind := range kinds {
 			entries, err := os.ReadDir(filepath.Join(s.cluster.NodeRoot(node), pool, kind))
 			if err != nil && !os.IsNotExist(err) {
 				return nil, err

@@ -51,7 +51,7 @@ func up(t *testing.T, o cluster.Options) *suite {
 		o.Binaries = other
 	}
 	s := &suite{timeout: timeout}
-	if machines := os.Getenv("HOLDFAST_MACHINES"); machines != "" {
+	if machines := os.Getenv("HOLDFAST_MACHINES"); machines != "" && !o.NoNodes {
 		o.Machines, o.Nodes, s.timeout = machines, 1, machineTimeout
 	}
 	if !o.NoNodes {
