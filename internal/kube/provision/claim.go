@@ -158,7 +158,7 @@ func (c *Controller) begin(
 func (c *Controller) current(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, known step,
 ) (*corev1.PersistentVolumeClaim, error) {
-	if !known.saving && time.Since(c.started) > cacheLag && time.Since(known.updated) < cacheLag {
+	if !known.saving && time.Since(c.started) > c.options.CacheLag && time.Since(known.updated) < c.options.CacheLag {
 		return pvc, nil
 	}
 	live, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).Get(ctx, pvc.Name, metav1.GetOptions{})

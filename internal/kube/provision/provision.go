@@ -89,6 +89,9 @@ type Options struct {
 	// SourceWorkers, that of the other queues if zero, is how many sources of copies have
 	// their finalizers removed at once.
 	SourceWorkers int
+	// CacheLag, 30 s if zero, is for how long after the start, or the last change of a claim,
+	// the cache may lack changes by another process.
+	CacheLag time.Duration
 	// ForgetAfter, intent.DefaultFlushAfter if zero, is how long the intent of a volume
 	// with a PersistentVolume may wait to be removed together with others.
 	ForgetAfter time.Duration
@@ -97,9 +100,7 @@ type Options struct {
 const (
 	defaultSlowRetry = 5 * time.Minute
 	defaultBaseDelay = 2 * time.Second
-	// cacheLag is for how long after the start, or the last change of a claim, the cache
-	// may lack changes by another process.
-	cacheLag = 30 * time.Second
+	defaultCacheLag  = 30 * time.Second
 )
 
 // Controller is the provisioner of one driver.
@@ -144,6 +145,9 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	if o.SlowRetry <= 0 {
 		o.SlowRetry = defaultSlowRetry
+	}
+	if o.CacheLag <= 0 {
+		o.CacheLag = defaultCacheLag
 	}
 	if o.BaseDelay <= 0 {
 		o.BaseDelay = defaultBaseDelay

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
@@ -202,34 +203,36 @@ func TestSave_ofAClaimThatOnlyTheCacheHas(t *testing.T) {
 // one, whose PersistentVolume would delete the volume.
 func TestSave_whoseAnswerIsLostForAClaimThatOnlyTheCacheHas(t *testing.T) {
 	w, pvc := newWorld(t, newClass()), newClaim("a")
-	var gone atomic.Bool
+	var written, gone atomic.Bool
 	w.React("get", "persistentvolumeclaims", func(q apiserver.Request) error {
-		if gone.Load() {
+		if written.Load() {
 			return apierrors.NewNotFound(schema.GroupResource{Resource: "persistentvolumeclaims"}, q.Name)
 		}
 		return nil
 	})
 	w.LoseAnswers("create", "persistentvolumes", func(apiserver.Request) error {
-		if gone.Swap(true) {
+		if written.Swap(true) {
 			return nil
 		}
 		pv := w.pv("pvc-uid-a").DeepCopy()
 		pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 		w.Put(pv)
 		w.remove(pv)
+		gone.Store(true)
 		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
 	})
-	controller, _ := w.run()
-	controller.started = time.Now().Add(-2 * cacheLag) // it believes its cache
+	const lag = time.Second
+	w.run(func(_ *cluster.Env, o *Options) { o.CacheLag = lag })
+	time.Sleep(lag + lag/2) // from then on it believes its cache
 	w.Add(pvc)
 	w.Eventually(func() error {
 		if !gone.Load() {
-			return errors.New("the PersistentVolume is not written")
+			return errors.New("the PersistentVolume is not written and removed")
 		}
 		return nil
 	})
 	w.Never(2*time.Second, func() error {
-		if pv := w.pv("pvc-uid-a"); pv != nil && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && gone.Load() {
+		if pv := w.pv("pvc-uid-a"); pv != nil && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 			return fmt.Errorf("PersistentVolume %s exists again, with policy Delete", pv.Name)
 		}
 		return nil

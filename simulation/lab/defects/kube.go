@@ -30,7 +30,7 @@ func Kube() []Defect {
 			"	if c.notNeeded(pvc, intent) {\n", "	if defect(\"provisioner-486\") && pvc == nil {\n		c.end(pvc, intent)\n		return 0, nil\n	}\n	if c.notNeeded(pvc, intent) {\n"),
 		planted("provisioner-1469", claims,
 			"external-provisioner #1469: a claim that only a stale cache shows gets a volume",
-			"	if !known.saving && time.Since(c.started) > cacheLag", "	if defect(\"provisioner-1469\") || !known.saving && time.Since(c.started) > cacheLag"),
+			"	if !known.saving && time.Since(c.started) > c.options.CacheLag", "	if defect(\"provisioner-1469\") || !known.saving && time.Since(c.started) > c.options.CacheLag"),
 		planted("provisioner-1507", creation,
 			"external-provisioner #1507: the finalizer of a source stays when the claim that copies it is deleted",
 			"	if intent.Source != \"\" {\n", "	if intent.Source != \"\" && !defect(\"provisioner-1507\") {\n"),
