@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // Choices are the numbers that a run chose, in order. A run is repeated by its seed, or by
@@ -55,6 +56,7 @@ type source struct {
 	random *rand.Rand // nil for a replay of given choices
 	given  Choices
 	made   Choices
+	turns  atomic.Int64 // how often the run has settled, for the watchdog
 }
 
 func newSource(seed uint64) *source {

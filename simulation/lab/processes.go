@@ -20,8 +20,9 @@ const (
 	childRun = "SIMULATION_RUN"
 	// outcomeMark begins the line with the outcome.
 	outcomeMark = "outcome "
-	// childTime is how long a process may run.
-	childTime = 5 * time.Minute
+	// childTime is how long a process may run: far more than a run needs on a busy machine, whose
+	// own watchdog knows sooner that it is blocked.
+	childTime = 30 * time.Minute
 	// repeatEvery: every so many seeds, one runs twice, and both traces must be equal.
 	repeatEvery = 25
 	// mostFailures ends a run of many seeds.

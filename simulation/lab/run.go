@@ -29,7 +29,8 @@ type Result struct {
 	Choices Choices
 }
 
-// hangs is the real time after which a run is taken for blocked outside the bubble.
+// hangs is the real time without a step after which a run is taken for blocked outside the
+// bubble.
 const hangs = 2 * time.Minute
 
 // Run runs the world of a seed.
@@ -58,10 +59,7 @@ func run(t *testing.T, from *source, world World) (result Result) {
 	random.Seed(1)
 	defer uuid.SetRand(nil)
 	_ = time.Now().Local().String() // reads the file of the time zone, which the bubble must not do
-	watchdog := time.AfterFunc(hangs, func() {
-		panic(fmt.Sprintf("a run is blocked by something outside its bubble; it has made %d choices", len(from.made)))
-	})
-	defer watchdog.Stop()
+	defer watch(from).Stop()
 	synctest.Test(t, func(*testing.T) {
 		l := newLab(from)
 		result.Err = guarded(l, world)
@@ -74,6 +72,22 @@ func run(t *testing.T, from *source, world World) (result Result) {
 	result.Choices = from.made
 	collect()
 	return result
+}
+
+// watch ends the process of a run that goes no further. A busy machine may need minutes for a
+// run.
+func watch(from *source) *time.Timer {
+	var watchdog *time.Timer
+	before := int64(0)
+	watchdog = time.AfterFunc(hangs, func() {
+		now := from.turns.Load()
+		if now == before {
+			panic(fmt.Sprintf("a run is blocked by something outside its bubble; it has settled %d times", now))
+		}
+		before = now
+		watchdog.Reset(hangs)
+	})
+	return watchdog
 }
 
 // counter makes UUIDs that are the same in each run.

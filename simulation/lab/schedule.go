@@ -105,6 +105,7 @@ func (l *Lab) Converge(plan Plan, done func() error) error {
 // settle waits until every goroutine waits, and checks the invariants.
 func (l *Lab) settle(plan Plan) error {
 	synctest.Wait()
+	l.source.turns.Add(1)
 	if plan.Check == nil {
 		return nil
 	}

@@ -183,6 +183,21 @@ func (s *Store[T]) Read(ctx context.Context, selector string, use func(iter.Seq[
 	return fmt.Errorf("list %ss: %w", s.kind, err)
 }
 
+// Newest returns the object that the API server has and that changed last; the zero T if there is
+// none. Once the store has Reached it, it has every object that existed when Newest was
+// called.
+func (s *Store[T]) Newest(ctx context.Context) (newest T, err error) {
+	var none T
+	err = s.Read(ctx, "", func(objects iter.Seq[T]) {
+		for object := range objects {
+			if any(newest) == any(none) || older(newest, object) {
+				newest = object
+			}
+		}
+	})
+	return newest, err
+}
+
 // Wrote passes the API server's answer to a write of this process to the store, so that
 // the writer reads no older state from now on. The store owns the object from then on.
 // Do not pass the answer of a deletion: the watch delivers it.

@@ -68,8 +68,7 @@ func (c *Controller) releaseRetained(ctx context.Context, pv *corev1.PersistentV
 	})
 }
 
-// behindCache is the pause if the cache of PersistentVolumes is older than one of
-// them.
+// behindCache is the pause if a cache may lack what keeps a volume.
 const behindCache = time.Second
 
 // reclaim deletes the volume of a released PersistentVolume, then the object.
@@ -79,28 +78,9 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 		c.info(pv, reasonFailedDelete, "%s", reason)
 		return recheckPeriod, nil
 	}
-	// Deleting data cannot be undone: the object's own state decides, not a cache.
-	live, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return 0, nil
-	case err != nil:
-		return 0, fmt.Errorf("read PersistentVolume %q before its volume is deleted: %w", pv.Name, err)
-	case live.UID != pv.UID || !c.made(live) || c.due(live) != lifecycle.DueDelete:
-		return 0, nil // the watch delivers its new state
-	case !c.volumes.Reached(live):
-		return behindCache, nil // it may lack an object that names the volume
-	}
-	if reason := c.keptBy(live); reason != "" {
-		c.info(live, reasonFailedDelete, "%s", reason)
-		return recheckPeriod, nil
-	}
-	switch twin, err := c.unwatchedTwin(ctx, live); {
-	case err != nil:
-		return 0, fmt.Errorf("before volume %q is deleted: %w", live.Spec.CSI.VolumeHandle, err)
-	case twin != "": // once it is labelled, keptBy reports it
-		c.info(live, reasonFailedDelete, "PersistentVolume %q names the same volume", twin)
-		return recheckPeriod, nil
+	live, after, err := c.readToDelete(ctx, pv)
+	if live == nil || err != nil {
+		return after, err
 	}
 	began := time.Now()
 	err = c.deleteVolume(ctx, live)
@@ -116,12 +96,46 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 	return 0, nil
 }
 
+// readToDelete reads a PersistentVolume whose volume may be deleted: that cannot be undone, so the
+// object's own state decides, not a cache, and the caches have to have what keeps the volume. It
+// returns nil if the volume is not to be deleted, or not yet.
+func (c *Controller) readToDelete(
+	ctx context.Context, pv *corev1.PersistentVolume,
+) (live *corev1.PersistentVolume, after time.Duration, err error) {
+	live, err = c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, fmt.Errorf("read PersistentVolume %q before its volume is deleted: %w", pv.Name, err)
+	case live.UID != pv.UID || !c.made(live) || c.due(live) != lifecycle.DueDelete:
+		return nil, 0, nil // the watch delivers its new state
+	case !c.volumes.Reached(live):
+		return nil, behindCache, nil // it may lack an object that names the volume
+	}
+	if current, err := c.attached.current(ctx); err != nil || !current {
+		return nil, behindCache, err
+	}
+	if reason := c.keptBy(live); reason != "" {
+		c.info(live, reasonFailedDelete, "%s", reason)
+		return nil, recheckPeriod, nil
+	}
+	switch twin, err := c.unwatchedTwin(ctx, live); {
+	case err != nil:
+		return nil, 0, fmt.Errorf("before volume %q is deleted: %w", live.Spec.CSI.VolumeHandle, err)
+	case twin != "": // once it is labelled, keptBy reports it
+		c.info(live, reasonFailedDelete, "PersistentVolume %q names the same volume", twin)
+		return nil, recheckPeriod, nil
+	}
+	return live, 0, nil
+}
+
 // keptBy returns why a volume is not deleted yet: it is attached to a node, or another
 // PersistentVolume names it; "" if it may be deleted.
 func (c *Controller) keptBy(pv *corev1.PersistentVolume) string {
 	same := c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, pv.Spec.CSI.VolumeHandle))
 	for _, pv := range same {
-		if node, attached := c.attachedTo(pv); attached && !c.elsewhereVolume(pv) {
+		if node, attached := c.attached.to(pv.Name); attached && !c.elsewhereVolume(pv) {
 			return fmt.Sprintf("persistentvolume %s is still attached to node %s", pv.Name, node)
 		}
 	}
@@ -129,16 +143,6 @@ func (c *Controller) keptBy(pv *corev1.PersistentVolume) string {
 		return fmt.Sprintf("PersistentVolume %q names the same volume", twin)
 	}
 	return ""
-}
-
-func (c *Controller) attachedTo(pv *corev1.PersistentVolume) (node string, attached bool) {
-	if c.attachments == nil {
-		return "", false
-	}
-	for _, attachment := range c.attachments.By(cluster.AttachmentByVolume(), pv.Name) {
-		return attachment.Spec.NodeName, true
-	}
-	return "", false
 }
 
 func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) (err error) {

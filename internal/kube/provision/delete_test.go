@@ -173,12 +173,52 @@ func TestDelete_twoWrites(t *testing.T) {
 	}
 }
 
-func TestDelete_waitsForTheEndOfAttachments(t *testing.T) {
-	name := "pvc-uid-a"
-	attachment := &storagev1.VolumeAttachment{
+func newAttachment(volume string) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
 	}
+}
+
+// TestDelete_ofAVolumeThatAnEarlierProcessPublished: a standby takes the lease over while its
+// watch of VolumeAttachments is interrupted, and its cache lacks the one of a released volume.
+func TestDelete_ofAVolumeThatAnEarlierProcessPublished(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", released))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	env := w.NewEnv()
+	controller := New(env, Options{Attachments: true})
+	env.Set.Start(w.Context())
+	if err := env.Set.Wait(w.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var down atomic.Bool
+	down.Store(true)
+	w.React("watch", "volumeattachments", func(apiserver.Request) error {
+		if down.Load() {
+			return apierrors.NewServiceUnavailable("down")
+		}
+		return nil
+	})
+	w.BreakWatches()
+	attachment := newAttachment("pvc-uid-a")
+	w.Add(attachment)
+	if after, err := controller.syncVolume(w.Context(), "pvc-uid-a"); after != behindCache || err != nil {
+		t.Errorf("the cache is behind: again after %v, %v", after, err)
+	}
+	down.Store(false)
+	w.Eventually(func() error {
+		if after, err := controller.syncVolume(w.Context(), "pvc-uid-a"); after != recheckPeriod || err != nil {
+			return fmt.Errorf("it is attached: again after %v, %w", after, err)
+		}
+		return nil
+	})
+	if w.Driver.Count("DeleteVolume") > 0 {
+		t.Error("an attached volume was deleted")
+	}
+}
+
+func TestDelete_waitsForTheEndOfAttachments(t *testing.T) {
+	attachment := newAttachment("pvc-uid-a")
 	w := newWorld(t, newClass(), newVolume("a", released), attachment)
 	w.Driver.AddVolume("id-pvc-uid-a", 1)
 	w.run(func(_ *cluster.Env, o *Options) { o.Attachments = true })

@@ -24,8 +24,8 @@ func (c *Controller) listen() {
 			c.wake(cluster.ClaimByAttributesClass(), now.Name)
 		}
 	})
-	if c.attachments != nil {
-		c.attachments.OnChange(func(old, now *storagev1.VolumeAttachment) {
+	if c.attached.store != nil {
+		c.attached.store.OnChange(func(old, now *storagev1.VolumeAttachment) {
 			if now == nil && old.Spec.Source.PersistentVolumeName != nil {
 				c.volumeQueue.Add(*old.Spec.Source.PersistentVolumeName)
 			}

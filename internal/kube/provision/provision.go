@@ -114,14 +114,14 @@ type Controller struct {
 	// clients of env translate volumes.
 	migration *migration.Translator
 
-	claims      *cluster.Store[*corev1.PersistentVolumeClaim]
-	volumes     *cluster.Store[*corev1.PersistentVolume]
-	classes     *cluster.Store[*storagev1.StorageClass]
-	attributes  *cluster.Store[*storagev1.VolumeAttributesClass]
-	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
-	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots, and with Scope.Labelled
-	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes, and with Scope.Labelled
-	grants      *cluster.Grants                             // nil without Options.CrossNamespace
+	claims     *cluster.Store[*corev1.PersistentVolumeClaim]
+	volumes    *cluster.Store[*corev1.PersistentVolume]
+	classes    *cluster.Store[*storagev1.StorageClass]
+	attributes *cluster.Store[*storagev1.VolumeAttributesClass]
+	attached   attached
+	snapshots  *cluster.Store[*snapshotv1.VolumeSnapshot] // nil without Options.Snapshots, and with Scope.Labelled
+	csiNodes   *cluster.Store[*storagev1.CSINode]         // nil without ImmediateOnNodes, and with Scope.Labelled
+	grants     *cluster.Grants                            // nil without Options.CrossNamespace
 	// unlabelled finds the PersistentVolumes of the driver without claim.NodeLabel; nil
 	// without Scope.Labelled.
 	unlabelled *unlabelled.Finder[*corev1.PersistentVolume]
@@ -170,8 +170,8 @@ func New(env *cluster.Env, o Options) *Controller {
 		c.unlabelled = unlabelled.New(env, c.volumes, claim.NodeLabel, c.ofDriver, env.LabelPolicy)
 	}
 	if o.Attachments {
-		c.attachments = env.Set.Attachments()
-		c.attachments.Use(cluster.AttachmentByVolume())
+		c.attached.store = env.Set.Attachments()
+		c.attached.store.Use(cluster.AttachmentByVolume())
 	}
 	if o.Snapshots {
 		if !env.Scope.Labelled {

@@ -8,6 +8,7 @@ const (
 	claims     = "internal/kube/provision/claim.go"
 	undoing    = "internal/kube/provision/undo.go"
 	deleting   = "internal/kube/provision/delete.go"
+	attached   = "internal/kube/provision/attached.go"
 	saving     = "internal/kube/provision/saving.go"
 	attaching  = "internal/kube/attach/attach.go"
 	detaching  = "internal/kube/attach/detach.go"
@@ -59,9 +60,12 @@ func Kube() []Defect {
 		planted("delete-trusts-cache", deleting,
 			"a volume is deleted by the cached policy of its PersistentVolume (Sieve: stale state)",
 			"	case live.UID != pv.UID || !c.made(live) || c.due(live) != lifecycle.DueDelete:\n", "	case !defect(\"delete-trusts-cache\") && (live.UID != pv.UID || !c.made(live) || c.due(live) != lifecycle.DueDelete):\n"),
+		planted("attachments-of-a-standby", attached,
+			"found.md: a standby took the lease over, and deleted a volume whose publication its cache lacked (Sieve: stale state)",
+			"	if a.store == nil {\n		return true, nil\n", "	if a.store == nil || defect(\"attachments-of-a-standby\") {\n		return true, nil\n"),
 		planted("delete-before-detach", deleting,
 			"a volume is deleted although a VolumeAttachment of it exists",
-			"		if node, attached := c.attachedTo(pv); attached && ", "		if node, attached := c.attachedTo(pv); attached && !defect(\"delete-before-detach\") && "),
+			"		if node, attached := c.attached.to(pv.Name); attached && ", "		if node, attached := c.attachedTo(pv); attached && !defect(\"delete-before-detach\") && "),
 		planted("finalizer-before-unpublish", detaching,
 			"external-attacher #215 and the detachment by force after six minutes: the VolumeAttachment goes although the volume is still attached",
 			"	if err != nil {\n		return c.saveError(ctx, va, detachError, err)\n	}\n	if err := c.env.Failpoints", "	if err != nil && !defect(\"finalizer-before-unpublish\") {\n		return c.saveError(ctx, va, detachError, err)\n	}\n	if err := c.env.Failpoints"),

@@ -125,8 +125,12 @@ func (w *World) volumeGone(pvc *corev1.PersistentVolumeClaim) bool {
 	return !ok && pvc.Spec.VolumeName != "" && pvc.Status.Phase == corev1.ClaimPending
 }
 
+// hasPod reports whether a pod waits for a claim. One that has a node was scheduled with an earlier
+// claim of that name: the scheduler selects no node for the new one.
 func (w *World) hasPod(pvc *corev1.PersistentVolumeClaim) bool {
-	return slices.ContainsFunc(all[*corev1.Pod](w.mirror, pods), func(pod *corev1.Pod) bool { return claimOf(pod) == pvc.Name })
+	return slices.ContainsFunc(all[*corev1.Pod](w.mirror, pods), func(pod *corev1.Pod) bool {
+		return claimOf(pod) == pvc.Name && pod.Spec.NodeName == ""
+	})
 }
 
 // volumesNamed: each volume is named by an object, and each object's volume exists.
