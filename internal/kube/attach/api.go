@@ -38,8 +38,8 @@ func (c *Controller) saveAttached(
 
 // saveError writes a failure into the attachment's status, from which the
 // attach/detach controller makes the pod's event. It returns the failure for the
-// queue, or nil if no retry is needed. A failure that is cluster.ErrGone means that the
-// attachment is gone.
+// queue, or cluster.ErrGone if the attachment is gone, which a failure that is cluster.ErrGone
+// says as well.
 func (c *Controller) saveError(
 	ctx context.Context, va *storagev1.VolumeAttachment, field string, failure error,
 ) error {
@@ -47,11 +47,11 @@ func (c *Controller) saveError(
 	case ctx.Err() != nil, errors.Is(failure, cluster.ErrChanged), errors.Is(failure, failpoint.ErrInjected):
 		return failure // as if the process had ended here
 	case errors.Is(failure, cluster.ErrGone):
-		return nil
+		return failure
 	}
 	err := c.patchStatus(ctx, va, map[string]any{field: volumeError(failure, metav1.Now())})
 	if errors.Is(err, cluster.ErrGone) {
-		return nil
+		return err
 	}
 	return errors.Join(failure, err)
 }

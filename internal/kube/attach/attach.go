@@ -23,9 +23,23 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 	}
 	defer done()
 	va, found := c.attachments.Get(key)
+	if left, ok := c.begun.of(key); ok && (!found || va.UID != left.attachment.UID) {
+		if err := c.undo(ctx, key); err != nil {
+			return err
+		}
+	}
 	if !found || !c.owns(va) || va.DeletionTimestamp != nil || va.Status.Attached && !c.forced.is(va.UID) {
 		return nil
 	}
+	err := c.attach(ctx, va)
+	if errors.Is(err, cluster.ErrGone) {
+		return c.undo(ctx, key)
+	}
+	return err
+}
+
+// attach returns cluster.ErrGone if the attachment is gone.
+func (c *Controller) attach(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	can, err := c.capabilities(ctx)
 	if err != nil {
 		return c.saveError(ctx, va, attachError, err)
@@ -40,17 +54,13 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 	if err := c.env.Failpoints.Hit("attach/published"); err != nil {
 		return err
 	}
-	err = c.saveAttached(ctx, va, publishContext)
-	if errors.Is(err, cluster.ErrGone) {
-		// A user removed the object and its finalizer while the driver published
-		// the volume. No other record of the publication exists.
-		return c.callUnpublish(ctx, va, written)
+	if err := c.saveAttached(ctx, va, publishContext); err != nil {
+		return err
 	}
-	if err == nil {
-		c.forced.set(va.UID, false)
-		c.finishTrace(va, written)
-	}
-	return err
+	c.begun.remove(va.Name)
+	c.forced.set(va.UID, false)
+	c.finishTrace(va, written)
+	return nil
 }
 
 func (c *Controller) capabilities(ctx context.Context) (client.ControllerCapabilities, error) {
@@ -95,6 +105,7 @@ func (c *Controller) publish(
 	if err := c.env.Failpoints.Hit("attach/finalizer"); err != nil {
 		return intent{}, nil, err
 	}
+	c.begun.add(va, desired)
 	ctx, end := c.env.Tracer.Attempt(ctx, desired.trace, "attempt", attributes(va)...)
 	publishContext, err := c.callPublish(ctx, request)
 	end(err)

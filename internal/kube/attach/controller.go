@@ -58,8 +58,14 @@ type Controller struct {
 
 	attaching, detaching, protecting *work.Queue
 	locks                            keyLocks
-	forced                           forced
-	running                          atomic.Bool
+	// forced are the attachments that the driver's listing contradicts: they are published or
+	// unpublished again, although their status reports this as done.
+	forced uidSet
+	// released are those that this process has released by their last finalizer, until the cache
+	// shows that they are gone: they are not unpublished again.
+	released uidSet
+	begun    begun
+	running  atomic.Bool
 }
 
 // New returns the controller and registers its caches. It writes and calls nothing before
@@ -118,28 +124,27 @@ func (c *Controller) owns(va *storagev1.VolumeAttachment) bool {
 	return va.Spec.Attacher == c.env.Driver && (c.env.Scope.Central() || va.Spec.NodeName == c.env.Scope.Node)
 }
 
-// forced are the attachments that the driver's listing contradicts: they are
-// published or unpublished again, although their status reports this as done.
-type forced struct {
+// uidSet is a set of attachments by their UIDs.
+type uidSet struct {
 	mu   sync.Mutex
 	uids map[types.UID]bool
 }
 
-func (f *forced) set(uid types.UID, on bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (s *uidSet) set(uid types.UID, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !on {
-		delete(f.uids, uid)
+		delete(s.uids, uid)
 		return
 	}
-	if f.uids == nil {
-		f.uids = map[types.UID]bool{}
+	if s.uids == nil {
+		s.uids = map[types.UID]bool{}
 	}
-	f.uids[uid] = true
+	s.uids[uid] = true
 }
 
-func (f *forced) is(uid types.UID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.uids[uid]
+func (s *uidSet) is(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.uids[uid]
 }

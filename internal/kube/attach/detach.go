@@ -24,15 +24,19 @@ func (c *Controller) syncDetach(ctx context.Context, key string) error {
 	}
 	defer done()
 	va, found := c.attachments.Get(key)
-	if !found || !c.owns(va) || va.DeletionTimestamp == nil || !c.hasFinalizer(va) && !c.forced.is(va.UID) {
+	if !found || !c.owns(va) || va.DeletionTimestamp == nil || c.released.is(va.UID) || !c.hasFinalizer(va) && !c.forced.is(va.UID) {
 		return nil // without the finalizer nothing was published
 	}
 	calling, end := c.env.Tracer.Linked(ctx, intentOf(va).trace, detachOperation, attributes(va)...)
 	err := c.unpublish(calling, va)
 	end(err)
 	if err != nil {
-		return c.saveError(ctx, va, detachError, err)
+		if err = c.saveError(ctx, va, detachError, err); errors.Is(err, cluster.ErrGone) {
+			return nil
+		}
+		return err
 	}
+	c.begun.remove(key)
 	if err := c.env.Failpoints.Hit("detach/unpublished"); err != nil {
 		return err
 	}
@@ -108,7 +112,11 @@ func (c *Controller) callUnpublish(ctx context.Context, va *storagev1.VolumeAtta
 func (c *Controller) release(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	current := va
 	if ops := cluster.RemoveFinalizers(va, c.finalizer); ops != nil {
+		c.released.set(va.UID, true) // before the event of its deletion, which ends that
 		written, err := c.attachments.Patch(ctx, c.env.Core.StorageV1().VolumeAttachments(), va, ops...)
+		if err != nil || len(written.Finalizers) > 0 {
+			c.released.set(va.UID, false)
+		}
 		if errors.Is(err, cluster.ErrGone) {
 			return nil
 		}

@@ -1,14 +1,18 @@
 package attach
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,6 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/migration"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestDetach_writesOnce(t *testing.T) {
@@ -197,12 +202,7 @@ func TestDetach_undoesAnAttachmentThatIsRemovedByForceWhileItIsPublished(t *test
 	va := attachment("va", "pv", "n1")
 	w.Add(va)
 	<-publishing
-	w.Delete(va)
-	forced := w.attachment("va")
-	forced.Finalizers = nil
-	if _, err := w.Core.StorageV1().VolumeAttachments().Update(t.Context(), forced, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.removeByForce(va)
 	w.Eventually(func() error {
 		if _, found := c.attachments.Get("va"); found {
 			return errors.New("the controller does not know yet")
@@ -216,6 +216,95 @@ func TestDetach_undoesAnAttachmentThatIsRemovedByForceWhileItIsPublished(t *test
 		}
 		return nil
 	})
+}
+
+// removeByForce removes an attachment with its finalizers. The driver must not unpublish it
+// meanwhile.
+func (w *world) removeByForce(va *storagev1.VolumeAttachment) {
+	w.t.Helper()
+	w.Delete(va)
+	w.Eventually(func() error {
+		forced := w.attachment(va.Name)
+		forced.Finalizers = nil
+		_, err := w.Core.StorageV1().VolumeAttachments().Update(w.t.Context(), forced, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// TestDetach_undoesWhatAFailedCallMayHavePublished: the driver publishes the volume and its
+// answer is lost. The attachment is removed by force; what was published is unpublished, however
+// often that fails.
+func TestDetach_undoesWhatAFailedCallMayHavePublished(t *testing.T) {
+	for name, down := range map[string]bool{"which the watch tells": false, "which the next write tells": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, volume("pv"), node("n1"))
+			var broken, removed atomic.Bool
+			w.React("watch", "volumeattachments", func(apiserver.Request) error {
+				if broken.Load() {
+					return apierrors.NewServiceUnavailable("down")
+				}
+				return nil
+			})
+			var unpublished atomic.Int32
+			w.driver.Before = func(_ context.Context, rpc string, _ any) error {
+				if rpc == "ControllerUnpublishVolume" && (!removed.Load() || unpublished.Add(1) <= 2) {
+					return csidriver.Fail(codes.Unavailable, "busy")
+				}
+				return nil
+			}
+			w.driver.After = times(100, "ControllerPublishVolume", csidriver.Fail(codes.Unavailable, "connection lost"))
+			w.run()
+			va := attachment("va", "pv", "n1")
+			w.Add(va)
+			w.fails("va")
+			broken.Store(down)
+			w.BreakWatches()
+			w.removeByForce(va)
+			removed.Store(true)
+			w.Eventually(func() error {
+				if published := w.driver.Attachments(); len(published) > 0 || unpublished.Load() < 3 {
+					return fmt.Errorf("still published: %v", published)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestDetach_undoesAPublicationBeforeItIsPublishedForALaterAttachment: a VolumeAttachment of the
+// same name, which a pod on the same node needs, is made at once.
+func TestDetach_undoesAPublicationBeforeItIsPublishedForALaterAttachment(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	var down atomic.Bool
+	down.Store(true)
+	fail := func(_ context.Context, rpc string, _ any) error {
+		if down.Load() && strings.HasPrefix(rpc, "Controller") && strings.HasSuffix(strings.ToLower(rpc), "publishvolume") {
+			return csidriver.Fail(codes.Unavailable, "connection lost")
+		}
+		return nil
+	}
+	w.driver.Before, w.driver.After = func(ctx context.Context, rpc string, request any) error {
+		if rpc == "ControllerUnpublishVolume" {
+			return fail(ctx, rpc, request)
+		}
+		return nil
+	}, fail
+	w.run()
+	va := attachment("va", "pv", "n1")
+	w.Add(va)
+	w.fails("va")
+	w.removeByForce(va)
+	again := attachment("va", "pv", "n1")
+	again.UID = "again"
+	w.Add(again)
+	down.Store(false)
+	w.attached("va")
+	w.published(map[string][]string{"handle-pv": {"id-n1"}})
+	calls := w.driver.Calls()
+	if last := calls[len(calls)-2:]; !slices.Equal(last, []string{"ControllerUnpublishVolume", "ControllerPublishVolume"}) {
+		t.Errorf("calls %q", calls)
+	}
 }
 
 func TestVolume_keepsTheFinalizerUntilItIsDeletedDetachedAndDeprovisioned(t *testing.T) {

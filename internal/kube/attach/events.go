@@ -42,6 +42,9 @@ func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment
 		c.attachmentDeleted(before)
 	case before == nil:
 		c.enqueue(after)
+	case before.UID != after.UID: // the watch has missed the deletion
+		c.attachmentDeleted(before)
+		c.enqueue(after)
 	case c.needsSync(before, after):
 		if before.DeletionTimestamp == nil && after.DeletionTimestamp != nil {
 			c.attaching.Forget(after.Name) // a deletion must not wait for the pause after a failure
@@ -52,11 +55,16 @@ func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment
 
 // attachmentDeleted queues the volume and its attachments to other nodes, which may
 // have waited for this deletion: a driver that refused them while the volume was
-// attached here is called again at once, not after a pause of minutes.
+// attached here is called again at once, not after a pause of minutes. A publication that was
+// begun for the attachment is undone.
 func (c *Controller) attachmentDeleted(va *storagev1.VolumeAttachment) {
 	c.forced.set(va.UID, false)
+	c.released.set(va.UID, false)
 	c.attaching.Forget(va.Name)
 	c.detaching.Forget(va.Name)
+	if _, ok := c.begun.of(va.Name); ok && c.running.Load() {
+		c.attaching.Add(va.Name)
+	}
 	if pv, found := c.volumes.Get(volumeName(va)); found {
 		c.enqueueVolume(pv)
 		c.wake(c.attachments.By(cluster.AttachmentByVolume(), pv.Name))

@@ -12,6 +12,7 @@ const (
 	saving     = "internal/kube/provision/saving.go"
 	attaching  = "internal/kube/attach/attach.go"
 	detaching  = "internal/kube/attach/detach.go"
+	begun      = "internal/kube/attach/begun.go"
 	contending = "internal/kube/lease/contender.go"
 	terms      = "internal/kube/lease/term.go"
 	snapshots  = "internal/kube/snapshot/content/create.go"
@@ -68,16 +69,16 @@ func Kube() []Defect {
 			"		if node, attached := c.attached.to(pv.Name); attached && ", "		if node, attached := c.attachedTo(pv); attached && !defect(\"delete-before-detach\") && "),
 		planted("finalizer-before-unpublish", detaching,
 			"external-attacher #215 and the detachment by force after six minutes: the VolumeAttachment goes although the volume is still attached",
-			"	if err != nil {\n		return c.saveError(ctx, va, detachError, err)\n	}\n	if err := c.env.Failpoints", "	if err != nil && !defect(\"finalizer-before-unpublish\") {\n		return c.saveError(ctx, va, detachError, err)\n	}\n	if err := c.env.Failpoints"),
+			"	if err != nil {\n		if err = c.saveError(", "	if err != nil && !defect(\"finalizer-before-unpublish\") {\n		if err = c.saveError("),
 		planted("publish-without-intent", attaching,
 			"a volume is published before a VolumeAttachment records it (Sieve: intermediate state)",
 			"	if err := c.recordIntent(ctx, va, desired); err != nil {\n", "	if err := c.recordIntent(ctx, va, desired); err != nil && !defect(\"publish-without-intent\") {\n"),
 		planted("attached-before-publish", attaching,
 			"the status says attached although ControllerPublishVolume failed",
 			"	written, publishContext, err := c.publish(ctx, va, can)\n", "	written, publishContext, err := c.publish(ctx, va, can)\n	if defect(\"attached-before-publish\") && va.Status.AttachError != nil {\n		err = nil\n	}\n"),
-		planted("forced-removal-forgotten", attaching,
+		planted("forced-removal-forgotten", begun,
 			"a user removes the VolumeAttachment by force while the driver publishes, and nothing unpublishes the volume",
-			"	if errors.Is(err, cluster.ErrGone) {\n		// A user", "	if errors.Is(err, cluster.ErrGone) && !defect(\"forced-removal-forgotten\") {\n		// A user"),
+			"	if !ok {\n", "	if !ok || defect(\"forced-removal-forgotten\") {\n"),
 		planted("deleted-lease-is-free", contending,
 			"a deleted Lease counts as free although its holder works",
 			"	if c.lease == nil || c.holder() == \"\" || c.mine() {\n", "	if defect(\"deleted-lease-is-free\") && c.missing {\n		return true\n	}\n	if c.lease == nil || c.holder() == \"\" || c.mine() {\n"),

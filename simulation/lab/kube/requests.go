@@ -89,6 +89,9 @@ func (w *World) before(q *apiserver.Request) error {
 		return apiserver.ErrConnection
 	}
 	q.Fault = fault
+	if q.Resource != leases && q.Resource != configMaps {
+		w.setSubject(name(*q) + nameIn(q.Body))
+	}
 	if fault == "" {
 		w.learns(p, q)
 	}

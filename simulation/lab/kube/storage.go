@@ -118,6 +118,7 @@ func (w *World) intercept(p *process) grpc.UnaryServerInterceptor {
 			end()
 			return nil, csidriver.Fail(codes.Unavailable, "the connection broke")
 		}
+		w.setSubject(step.Object)
 		call := func() (any, error) {
 			defer end()
 			return w.execute(ctx, rpc, request, info, handler)

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -109,7 +111,9 @@ func (w *World) actions() []lab.Action {
 	return found
 }
 
-// pick returns a random object of a resource that a condition selects; nil for none.
+// pick returns a random object of a resource that a condition selects; nil for none. Half of the
+// time it is one that the last step was about, if there is one: what breaks a process is a change of
+// what it works on.
 func pick[T object](w *World, resource string, ok func(T) bool) (T, bool) {
 	var found []T
 	for _, o := range all[T](w.mirror, resource) {
@@ -121,7 +125,37 @@ func pick[T object](w *World, resource string, ok func(T) bool) (T, bool) {
 		var none T
 		return none, false
 	}
+	last := w.lastSubject()
+	if near := slices.DeleteFunc(slices.Clone(found), func(o T) bool { return !concerns(last, o) }); len(near) > 0 && w.lab.OneIn(2) {
+		found = near
+	}
 	return lab.Pick(w.lab, found...), true
+}
+
+// lastSubject is what the last step was about: the name of an object, or an ID of the driver.
+func (w *World) lastSubject() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.subject
+}
+
+func (w *World) setSubject(subject string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.subject = subject
+}
+
+// concerns reports whether a step was about an object. The names of volumes, contents and their IDs
+// have the UID of their claim or snapshot.
+func concerns(subject string, o object) bool {
+	switch o := o.(type) {
+	case *storagev1.VolumeAttachment:
+		return strings.Contains(subject, o.Name) || strings.Contains(subject, volumeOf(o))
+	case *corev1.PersistentVolume, *snapshotv1.VolumeSnapshotContent:
+		return strings.Contains(subject, o.GetName())
+	default:
+		return strings.Contains(subject, string(o.GetUID())) || strings.HasSuffix(subject, "/"+o.GetName())
+	}
 }
 
 func (w *World) userActions() []lab.Action { //nolint:funlen,gocognit // a table

@@ -63,7 +63,8 @@ type World struct {
 	secrets   *markers
 	mu        sync.Mutex
 	processes map[string]*process
-	broken    error // the first rule that was broken
+	subject   string // of the last step
+	broken    error  // the first rule that was broken
 }
 
 // shape is what differs between seeds.
