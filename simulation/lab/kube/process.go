@@ -74,7 +74,7 @@ func (r *replica) once(generation int) error {
 	w := r.world
 	ctx, stop := context.WithCancel(w.ctx)
 	defer stop()
-	p := &process{Process: w.lab.Process(fmt.Sprintf("%s.%d", r.name, generation)), stop: stop}
+	p := &process{Process: w.lab.Process(fmt.Sprintf("%s.%d", r.name, generation)), stop: stop, sight: sight{stall: w.shape.stall}}
 	w.mu.Lock()
 	w.processes[p.Name()] = p
 	w.mu.Unlock()

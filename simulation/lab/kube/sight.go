@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// longestStall is how long, at most, a watch is behind: the world is slow, not broken.
-const longestStall = 2 * time.Minute
-
 // sight is what a process cannot see of the API server.
 type sight struct {
+	// stall is how long, at most, a watch is behind: the world is slow, not broken.
+	stall time.Duration
+
 	mu sync.Mutex
 	// behind are the resources whose watch delivers nothing, with a channel that is closed
 	// when it does again.
@@ -71,7 +71,7 @@ func (s *sight) await(ctx context.Context, resource string) bool {
 	if behind == nil {
 		return true
 	}
-	timer := time.NewTimer(longestStall)
+	timer := time.NewTimer(s.stall)
 	defer timer.Stop()
 	select {
 	case <-behind:

@@ -34,9 +34,9 @@ const (
 )
 
 // idle is how long nothing happens, at most, while every process is cut off or waits. It is
-// longer than a lease lasts, and than a watch stays behind. Each minute of it costs requests
+// longer than a lease lasts, and than most watches stay behind. Each minute of it costs requests
 // that do not arrive.
-const idle = longestStall + time.Second
+const idle = 2*time.Minute + time.Second
 
 // World is a cluster and a driver.
 type World struct {
@@ -74,10 +74,11 @@ type shape struct {
 	modify    bool
 	secret    bool // classes have secrets
 	immediate bool
-	short     bool // quick retries
-	siege     bool // the storage refuses changes for a while at the end
-	unready   bool // snapshots are not ready at once
-	ends      bool // the namespace is deleted, and the faults go on
+	short     bool          // quick retries
+	siege     bool          // the storage refuses changes for a while at the end
+	unready   bool          // snapshots are not ready at once
+	ends      bool          // the namespace is deleted, and the faults go on
+	stall     time.Duration // of watches
 	// favourites are the actions that are frequent in this run.
 	favourites []int
 }
@@ -109,6 +110,7 @@ func newWorld(l *lab.Lab, known *runtime.Scheme) *World {
 		attach: !l.OneIn(4), replicas: 1 + l.Choose(3), modify: l.OneIn(2), secret: l.OneIn(2),
 		immediate: l.OneIn(2), short: l.OneIn(2),
 		siege: l.OneIn(4), unready: l.OneIn(3), ends: l.OneIn(2),
+		stall: lab.Pick(l, 2*time.Minute, 2*time.Minute, 9*time.Minute), // the API server ends a watch after five to ten
 	}
 	for range favouriteActions {
 		w.shape.favourites = append(w.shape.favourites, l.Choose(1<<10))
