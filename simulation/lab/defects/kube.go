@@ -66,7 +66,7 @@ func Kube() []Defect {
 			"	if a.store == nil {\n		return true, nil\n", "	if a.store == nil || defect(\"attachments-of-a-standby\") {\n		return true, nil\n"),
 		planted("delete-before-detach", deleting,
 			"a volume is deleted although a VolumeAttachment of it exists",
-			"		if node, attached := c.attached.to(pv.Name); attached && ", "		if node, attached := c.attachedTo(pv); attached && !defect(\"delete-before-detach\") && "),
+			"		if node, attached := c.attached.to(pv.Name); attached && ", "		if node, attached := c.attached.to(pv.Name); attached && !defect(\"delete-before-detach\") && "),
 		planted("finalizer-before-unpublish", detaching,
 			"external-attacher #215 and the detachment by force after six minutes: the VolumeAttachment goes although the volume is still attached",
 			"	if err != nil {\n		if err = c.saveError(", "	if err != nil && !defect(\"finalizer-before-unpublish\") {\n		if err = c.saveError("),

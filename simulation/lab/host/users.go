@@ -307,7 +307,7 @@ func (w *world) applySnapshot() {
 kind: VolumeSnapshot
 metadata: {name: s%d, namespace: ns}
 spec: {volumeSnapshotClassName: %s, source: {persistentVolumeClaimName: c%d}}`,
-		w.lab.Choose(3), lab.Pick(w.lab, "snap", "snap", "keep"), w.lab.Choose(3)))
+		w.lab.Choose(3), lab.Pick(w.lab, "snap", "snap", "keep", "misspelt"), w.lab.Choose(3)))
 }
 
 // edit applies a stored object with a change.
@@ -384,10 +384,11 @@ metadata: {name: %s%d}
 spec:
   storageClassName: fast
   persistentVolumeReclaimPolicy: %s
-  accessModes: [ReadWriteOnce]
+  accessModes: [%s]
   capacity: {storage: 1Gi}
   claimRef: {namespace: ns, name: c%d}
-  csi: {driver: %s, volumeHandle: %s}`, importPrefix, w.lab.Choose(2), lab.Pick(w.lab, "Retain", "Delete"), w.lab.Choose(5), driverName, handle))
+  csi: {driver: %s, volumeHandle: %s}`, importPrefix, w.lab.Choose(2), lab.Pick(w.lab, "Retain", "Delete"),
+		lab.Pick(w.lab, "ReadWriteOnce", "ReadWriteOncePod"), w.lab.Choose(5), driverName, handle))
 }
 
 // remakeClasses deletes the classes and makes them again with other parameters.
