@@ -23,8 +23,8 @@ simulate:
 simulate-short:
 	$(call build-simulation,sound,,kube)
 	$(call build-simulation,sound,,host)
-	SEEDS=$(or $(SEEDS),150) TRACE=$(SIMULATION)/trace $(SIMULATION)/kube-sound.test $(SIMULATE)
-	SEEDS=$(or $(SEEDS),150) TRACE=$(SIMULATION)/trace $(SIMULATION)/host-sound.test $(SIMULATE)
+	SEEDS=$(or $(SEEDS),300) TRACE=$(SIMULATION)/trace $(SIMULATION)/kube-sound.test $(SIMULATE)
+	SEEDS=$(or $(SEEDS),300) TRACE=$(SIMULATION)/trace $(SIMULATION)/host-sound.test $(SIMULATE)
 
 # The whole: 10,000 seeds of a door.
 simulate-all:
