@@ -28,14 +28,21 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 			return err
 		}
 	}
-	if !found || !c.owns(va) || va.DeletionTimestamp != nil || va.Status.Attached && !c.forced.is(va.UID) {
+	if !found || !c.toAttach(va) {
 		return nil
 	}
-	err := c.attach(ctx, va)
+	va, err := c.confirm(ctx, va)
+	if err == nil && c.toAttach(va) {
+		err = c.attach(ctx, va)
+	}
 	if errors.Is(err, cluster.ErrGone) {
 		return c.undo(ctx, key)
 	}
 	return err
+}
+
+func (c *Controller) toAttach(va *storagev1.VolumeAttachment) bool {
+	return c.owns(va) && va.DeletionTimestamp == nil && (!va.Status.Attached || c.forced.is(va.UID))
 }
 
 // attach returns cluster.ErrGone if the attachment is gone.

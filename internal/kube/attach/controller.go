@@ -65,6 +65,7 @@ type Controller struct {
 	// shows that they are gone: they are not unpublished again.
 	released uidSet
 	begun    begun
+	tenure   tenure
 	running  atomic.Bool
 }
 

@@ -24,11 +24,20 @@ func (c *Controller) syncDetach(ctx context.Context, key string) error {
 	}
 	defer done()
 	va, found := c.attachments.Get(key)
-	if !found || !c.owns(va) || va.DeletionTimestamp == nil || c.released.is(va.UID) || !c.hasFinalizer(va) && !c.forced.is(va.UID) {
-		return nil // without the finalizer nothing was published
+	if !found || !c.toDetach(va) {
+		return nil
+	}
+	va, err := c.confirm(ctx, va)
+	switch {
+	case errors.Is(err, cluster.ErrGone):
+		return nil
+	case err != nil:
+		return err
+	case !c.toDetach(va):
+		return nil
 	}
 	calling, end := c.env.Tracer.Linked(ctx, intentOf(va).trace, detachOperation, attributes(va)...)
-	err := c.unpublish(calling, va)
+	err = c.unpublish(calling, va)
 	end(err)
 	if err != nil {
 		if err = c.saveError(ctx, va, detachError, err); errors.Is(err, cluster.ErrGone) {
@@ -45,6 +54,11 @@ func (c *Controller) syncDetach(ctx context.Context, key string) error {
 	}
 	c.forced.set(va.UID, false)
 	return nil
+}
+
+// toDetach: without the finalizer nothing was published.
+func (c *Controller) toDetach(va *storagev1.VolumeAttachment) bool {
+	return c.owns(va) && va.DeletionTimestamp != nil && !c.released.is(va.UID) && (c.hasFinalizer(va) || c.forced.is(va.UID))
 }
 
 // unpublish calls the driver, unless the driver has nothing to detach: its

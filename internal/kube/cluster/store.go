@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -198,6 +199,19 @@ func (s *Store[T]) Newest(ctx context.Context) (newest T, err error) {
 	return newest, err
 }
 
+// Version returns the version of the kind that the API server has now.
+func (s *Store[T]) Version(ctx context.Context) (string, error) {
+	list, err := s.list(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", fmt.Errorf("list %ss: %w", s.kind, err)
+	}
+	read, err := meta.ListAccessor(list)
+	if err != nil {
+		return "", fmt.Errorf("list %ss: %w", s.kind, err)
+	}
+	return read.GetResourceVersion(), nil
+}
+
 // Wrote passes the API server's answer to a write of this process to the store, so that
 // the writer reads no older state from now on. The store owns the object from then on.
 // Do not pass the answer of a deletion: the watch delivers it.
@@ -248,12 +262,17 @@ func (s *Store[T]) newer(key string) (T, bool) {
 
 // passed reports whether the watch has gone past an object's version: then the
 // store has it, or something newer, or its end.
-func (s *Store[T]) passed(object T) bool {
+func (s *Store[T]) passed(object T) bool { return s.ReachedVersion(object.GetResourceVersion()) }
+
+// ReachedVersion reports whether the watch has delivered all changes of the kind up to a
+// version, deletions too. The API server tells of the version of a kind without changes about once
+// a minute.
+func (s *Store[T]) ReachedVersion(version string) bool {
 	seen := s.informer.GetStore().LastStoreSyncResourceVersion()
 	if seen == "" {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(seen, object.GetResourceVersion())
+	order, err := resourceversion.CompareResourceVersion(seen, version)
 	return err != nil || order >= 0
 }
 

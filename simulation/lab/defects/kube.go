@@ -13,6 +13,7 @@ const (
 	attaching  = "internal/kube/attach/attach.go"
 	detaching  = "internal/kube/attach/detach.go"
 	begun      = "internal/kube/attach/begun.go"
+	confirming = "internal/kube/attach/confirm.go"
 	contending = "internal/kube/lease/contender.go"
 	terms      = "internal/kube/lease/term.go"
 	snapshots  = "internal/kube/snapshot/content/create.go"
@@ -70,6 +71,9 @@ func Kube() []Defect {
 		planted("finalizer-before-unpublish", detaching,
 			"external-attacher #215 and the detachment by force after six minutes: the VolumeAttachment goes although the volume is still attached",
 			"	if err != nil {\n		if err = c.saveError(", "	if err != nil && !defect(\"finalizer-before-unpublish\") {\n		if err = c.saveError("),
+		planted("standby-trusts-cache", confirming,
+			"found.md: a standby took the lease over with an old cache, and called the driver for a VolumeAttachment that was gone or another one (Sieve: stale state)",
+			"	if c.tenure.current(ctx, c.attachments) {\n", "	if c.tenure.current(ctx, c.attachments) || defect(\"standby-trusts-cache\") {\n"),
 		planted("publish-without-intent", attaching,
 			"a volume is published before a VolumeAttachment records it (Sieve: intermediate state)",
 			"	if err := c.recordIntent(ctx, va, desired); err != nil {\n", "	if err := c.recordIntent(ctx, va, desired); err != nil && !defect(\"publish-without-intent\") {\n"),

@@ -227,6 +227,11 @@ func (w *World) checkCall(p *process, rpc string, request any) {
 		}
 	case *csi.ControllerUnpublishVolumeRequest:
 		p.owes.pay(r.GetVolumeId() + " " + r.GetNodeId())
+		for _, va := range w.attachmentsOf(r.GetVolumeId()) {
+			if "id-"+va.Spec.NodeName == r.GetNodeId() && va.Status.Attached && va.DeletionTimestamp == nil && !p.paused.Load() && !p.outrun.Load() {
+				w.violate("%s unpublishes volume %s from %s, whose VolumeAttachment is attached", p.Name(), r.GetVolumeId(), r.GetNodeId())
+			}
+		}
 	case *csi.ControllerPublishVolumeRequest:
 		if !w.recorded(r.GetVolumeId(), r.GetNodeId()) && !w.storage.racing[r.GetVolumeId()+" "+r.GetNodeId()] {
 			w.violate("%s publishes volume %s to %s, and no VolumeAttachment with a finalizer records it", p.Name(), r.GetVolumeId(), r.GetNodeId())
