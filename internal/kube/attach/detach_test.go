@@ -298,6 +298,9 @@ func TestDetach_undoesAPublicationBeforeItIsPublishedForALaterAttachment(t *test
 	again := attachment("va", "pv", "n1")
 	again.UID = "again"
 	w.Add(again)
+	if err := mustContain(w.fails("va").Message, "an earlier VolumeAttachment of this name was removed by force"); err != nil {
+		t.Error(err)
+	}
 	down.Store(false)
 	w.attached("va")
 	w.published(map[string][]string{"handle-pv": {"id-n1"}})
