@@ -108,7 +108,14 @@ func (c *Controller[T]) sync(ctx context.Context, name string) (time.Duration, e
 	if !c.forDriver(v) {
 		return 0, nil
 	}
-	switch c.owner.Of(object, v.Volumes) {
+	ownership := c.owner.Of(object, v.Volumes)
+	if ownership == Unplaced {
+		var err error
+		if ownership, err = c.owner.Ask(ctx, c.env, v.Volumes); err != nil {
+			return 0, err
+		}
+	}
+	switch ownership {
 	case Elsewhere:
 		return 0, nil
 	case Unknown:

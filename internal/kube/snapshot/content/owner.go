@@ -1,6 +1,8 @@
 package content
 
 import (
+	"context"
+	"errors"
 	"hash/fnv"
 	"time"
 
@@ -22,6 +24,8 @@ const (
 	// Unknown: its volume has no PersistentVolume (yet), and it lacks
 	// claim.ManagedByLabel, for example because a user created it.
 	Unknown
+	// Unplaced: a volume has no node affinity, and only the drivers know where it is: see Ask.
+	Unplaced
 	// Spread: its volumes are on several nodes. The process of the first volume's node
 	// reports the error.
 	Spread
@@ -66,22 +70,50 @@ func (o *Owner) hasTakenOver(object metav1.Object) bool {
 	return o.scope.Central() && object.GetLabels()[claim.ManagedByLabel] != ""
 }
 
-// ofVolumes decides by the volumes. If they are on several nodes, the node of the first
-// volume reports Spread.
+// Ask returns the ownership of a content that is Unplaced. It is Unknown if the driver of this node
+// lacks the volume. The process of the node that has it labels the content.
+func (o *Owner) Ask(ctx context.Context, env *cluster.Env, volumeHandles []string) (ownership Ownership, err error) {
+	ownership = o.byVolumes(volumeHandles, func(pv *corev1.PersistentVolume) Ownership {
+		own, failed := env.OwnsVolume(ctx, pv)
+		err = errors.Join(err, failed)
+		switch {
+		case own:
+			return Own
+		case o.scope.Unplaced(pv):
+			return Unknown
+		}
+		return Elsewhere
+	})
+	return ownership, err
+}
+
 func (o *Owner) ofVolumes(handles []string) Ownership {
+	return o.byVolumes(handles, func(pv *corev1.PersistentVolume) Ownership {
+		switch {
+		case o.scope.Unplaced(pv):
+			return Unplaced
+		case o.scope.OwnsVolume(pv):
+			return Own
+		}
+		return Elsewhere
+	})
+}
+
+// byVolumes decides by the volumes, each of which is Own, Elsewhere, Unplaced or Unknown. If they
+// are on several nodes, the node of the first volume reports Spread.
+func (o *Owner) byVolumes(handles []string, of func(*corev1.PersistentVolume) Ownership) Ownership {
 	ownership := Unknown
-	for _, handle := range handles {
+	for i, handle := range handles {
 		found := o.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(o.driver, handle))
 		if len(found) == 0 {
 			return Unknown
 		}
-		own := o.scope.OwnsVolume(found[0])
-		switch {
-		case ownership == Unknown && own:
+		switch one := of(found[0]); {
+		case one == Unplaced, i == 0 && one != Own:
+			return one
+		case i == 0:
 			ownership = Own
-		case ownership == Unknown:
-			return Elsewhere
-		case !own:
+		case one != Own:
 			ownership = Spread
 		}
 	}

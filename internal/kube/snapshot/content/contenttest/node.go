@@ -1,12 +1,14 @@
 package contenttest
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -31,6 +33,40 @@ func (s *Suite[T]) nodeCreatesAndLabels(t *testing.T) {
 	f.DeleteByUser("a")
 	f.Vanishes("a")
 	f.AtDriver(0)
+}
+
+// nodeAsksItsDriver: an administrator wrote the PersistentVolumes without an affinity, and only the
+// drivers know on which node a volume is.
+func (s *Suite[T]) nodeAsksItsDriver(t *testing.T) {
+	driver := csidriver.New(Driver)
+	here := s.Make("here")
+	volumes := s.volumesOf(here, "n1")
+	for _, handle := range s.View(here).Volumes {
+		driver.AddVolume(handle, 1<<30)
+	}
+	for _, volume := range volumes {
+		if pv, ok := volume.(*corev1.PersistentVolume); ok {
+			pv.Spec.NodeAffinity = nil
+			pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		}
+	}
+	f := s.StartOn(t, "n1", driver, append(volumes, here)...)
+	if node := labelOf(f.Done("here")); node != "n1" {
+		t.Errorf("labelled for %q", node)
+	}
+	other := s.StartOn(t, "n2", csidriver.New(Driver), append(volumes, here)...)
+	other.Eventually(func() error {
+		if other.Driver.Count("ValidateVolumeCapabilities") == 0 {
+			return errors.New("the driver was not asked")
+		}
+		return nil
+	})
+	other.Never(60*time.Millisecond, func() error {
+		if object := other.Get("here"); labelOf(object) != "" {
+			return fmt.Errorf("another node takes it: %+v", object)
+		}
+		return nil
+	})
 }
 
 func (s *Suite[T]) nodeIgnoresOthers(t *testing.T) {

@@ -169,6 +169,7 @@ func (s *Suite[T]) nodes() []test {
 		{"a node ignores other nodes' snapshots", s.nodeIgnoresOthers},
 		{"a node serves contents with its label", s.nodeServesItsLabel},
 		{"a node waits for unknown volumes", s.nodeWaitsForVolumes},
+		{"a node asks its driver for volumes without an affinity", s.nodeAsksItsDriver},
 		{"a node adopts a snapshot of its driver", s.nodeAdopts},
 		{"a node deletes an unlabelled snapshot of its driver", s.nodeDeletesUnlabelled},
 		{"a node deletes a snapshot whose ID another node has", s.nodeDeletesASharedID},
