@@ -25,6 +25,11 @@ const AnyNode = ""
 // process replaces the value. No node has this name, because of its underscore.
 const UnknownNode = "unknown_node"
 
+// DeletingNodeAnnotation, on a PersistentVolume that does not say where its volume is, names the
+// node that deletes the volume. Once it is deleted no driver knows it any more, and that node's
+// process completes the deletion of the object.
+const DeletingNodeAnnotation = "holdfast.dev/deleting-node"
+
 // NodeLabelValue returns the value of NodeLabel for a node: its name, or a hash of a name
 // that a label cannot hold: one that is too long, or an invalid one that a user wrote. No
 // node can have the hash as its name, because names of nodes have no underscore.

@@ -15,10 +15,14 @@ import (
 // In a node's scope a volume without an affinity, such as one that an
 // administrator wrote down, belongs to each node whose driver knows it: drivers
 // answer NOT_FOUND for a volume that they do not have (CSI spec 1.13,
-// ValidateVolumeCapabilities, which every controller serves).
+// ValidateVolumeCapabilities, which every controller serves). So does one that a process of this
+// node has begun to delete.
 func (e *Env) OwnsVolume(ctx context.Context, volume *corev1.PersistentVolume) (bool, error) {
 	if !e.Scope.Unplaced(volume) {
 		return e.Scope.OwnsVolume(volume), nil
+	}
+	if volume.Annotations[claim.DeletingNodeAnnotation] == e.Scope.Node {
+		return true, nil
 	}
 	source := volume.Spec.CSI
 	use := claim.Use{Block: claim.IsBlock(volume.Spec.VolumeMode), FSType: source.FSType, MountFlags: volume.Spec.MountOptions}

@@ -2,12 +2,14 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -78,20 +80,30 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 		c.info(pv, reasonFailedDelete, "%s", reason)
 		return recheckPeriod, nil
 	}
-	live, after, err := c.readToDelete(ctx, pv)
-	if live == nil || err != nil {
-		return after, err
-	}
 	began := time.Now()
-	err = c.deleteVolume(ctx, live)
+	secrets, err := c.prepareDeletion(ctx, pv)
+	if err == nil {
+		// Last: what takes time is done, and what was read is not old when the driver is called.
+		live, after, err := c.readToDelete(ctx, pv)
+		if live == nil || err != nil {
+			return after, err
+		}
+		if !sameSecret(live, pv) {
+			return behindCache, nil
+		}
+		pv = live
+	}
+	if err == nil {
+		err = c.deleteVolume(ctx, pv, secrets)
+	}
 	if ctx.Err() == nil {
-		c.metrics.deletion(live.Spec.StorageClassName, began, err)
+		c.metrics.deletion(pv.Spec.StorageClassName, began, err)
 	}
 	if err != nil {
 		return 0, err
 	}
 	if c.options.Observer != nil {
-		c.options.Observer.Deleted(live)
+		c.options.Observer.Deleted(pv)
 	}
 	return 0, nil
 }
@@ -145,13 +157,48 @@ func (c *Controller) keptBy(pv *corev1.PersistentVolume) string {
 	return ""
 }
 
-func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) (err error) {
+// prepareDeletion does what precedes DeleteVolume and deletes nothing: it removes the intent, notes
+// which node deletes a volume that could be of any, and reads the secret.
+func (c *Controller) prepareDeletion(ctx context.Context, pv *corev1.PersistentVolume) (secrets map[string]string, err error) {
+	if err := c.forgetIntent(ctx, pv); err != nil {
+		return nil, err
+	}
+	if err := c.noteDeletingNode(ctx, pv); err != nil {
+		return nil, err
+	}
+	_, can, err := c.capabilities(ctx)
+	if err == nil && !can.CreateDelete {
+		err = fmt.Errorf("driver %s does not delete volumes (CREATE_DELETE_VOLUME); set the reclaim policy of PersistentVolume %q to Retain",
+			c.env.Driver, pv.Name)
+	}
+	if err == nil {
+		secrets, err = c.deletionSecret(ctx, pv)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.warn(pv, reasonFailedDelete, "%v", err)
+	}
+	return secrets, err
+}
+
+// noteDeletingNode writes this node into a PersistentVolume that does not say where its volume is.
+// After a crash between DeleteVolume and the end of the object, no driver has the volume.
+func (c *Controller) noteDeletingNode(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if !c.env.Scope.Unplaced(pv) || pv.Annotations[claim.DeletingNodeAnnotation] == c.env.Scope.Node {
+		return nil
+	}
+	_, err := c.volumes.Merge(ctx, c.env.Core.CoreV1().PersistentVolumes(), pv, map[string]any{
+		"metadata": map[string]any{"annotations": map[string]string{claim.DeletingNodeAnnotation: c.env.Scope.Node}},
+	})
+	if err != nil && !errors.Is(err, cluster.ErrGone) {
+		return fmt.Errorf("note that node %q deletes the volume of PersistentVolume %q: %w", c.env.Scope.Node, pv.Name, err)
+	}
+	return nil
+}
+
+func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume, secrets map[string]string) (err error) {
 	ctx, end := c.deletionSpan(ctx, pv)
 	defer func() { end(err) }()
-	if err := c.forgetIntent(ctx, pv); err != nil {
-		return err
-	}
-	if err := c.callDelete(ctx, pv); err != nil {
+	if err := c.callDelete(ctx, pv, secrets); err != nil {
 		if ctx.Err() == nil {
 			c.warn(pv, reasonFailedDelete, "%v", err)
 		}
@@ -187,22 +234,18 @@ func (c *Controller) forgetIntent(ctx context.Context, pv *corev1.PersistentVolu
 	return c.intents.RemoveNow(ctx, string(pv.Spec.ClaimRef.UID))
 }
 
-func (c *Controller) callDelete(ctx context.Context, pv *corev1.PersistentVolume) error {
-	_, can, err := c.capabilities(ctx)
-	if err != nil {
-		return err
-	}
-	if !can.CreateDelete {
-		return fmt.Errorf("driver %s does not delete volumes (CREATE_DELETE_VOLUME); set the reclaim policy of PersistentVolume %q to Retain",
-			c.env.Driver, pv.Name)
-	}
-	secrets, err := c.deletionSecret(ctx, pv)
-	if err != nil {
-		return err
-	}
+func (c *Controller) callDelete(ctx context.Context, pv *corev1.PersistentVolume, secrets map[string]string) error {
 	calling, cancel := c.env.Call(ctx)
 	defer cancel()
 	return c.env.CSI.DeleteVolume(calling, &csi.DeleteVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, Secrets: secrets})
+}
+
+// sameSecret reports whether two versions of an object name the same secret for DeleteVolume.
+func sameSecret(a, b *corev1.PersistentVolume) bool {
+	one, known := claim.DeletionSecret(a)
+	other, also := claim.DeletionSecret(b)
+	return known == also && equality.Semantic.DeepEqual(one, other) &&
+		lifecycle.WithoutSecret(a.Annotations) == lifecycle.WithoutSecret(b.Annotations)
 }
 
 // deletionSecret reads the secret that the object names, or its class if an older version
