@@ -92,7 +92,7 @@ func (d *Driver) ControllerUnpublishVolume(
 }
 
 // ListVolumes is the RPC: the volumes that were created or published, by ID.
-func (d *Driver) ListVolumes(_ context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+func (d *Driver) ListVolumes(ctx context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	after, ours := strings.CutPrefix(request.GetStartingToken(), tokenPrefix)
 	if request.GetStartingToken() != "" && !ours {
 		return nil, status.Errorf(codes.Aborted, "starting_token %q is none of this driver", request.GetStartingToken())
@@ -100,7 +100,7 @@ func (d *Driver) ListVolumes(_ context.Context, request *csi.ListVolumesRequest)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	volumes := d.byID()
-	ids := slices.DeleteFunc(slices.Sorted(maps.Keys(volumes)), func(id string) bool { return ours && id <= after })
+	ids := slices.DeleteFunc(slices.Sorted(maps.Keys(volumes)), func(id string) bool { return ours && id <= after || !onNode(id, instanceOf(ctx)) })
 	answer := &csi.ListVolumesResponse{}
 	if size := d.pageSize(int(request.GetMaxEntries())); size > 0 && len(ids) > size {
 		ids = ids[:size]

@@ -12,7 +12,6 @@ import (
 	"net"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -290,7 +289,7 @@ func (d *Driver) DeleteVolume(
 ) (*csi.DeleteVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if node := instanceOf(ctx); node != "" && !strings.HasSuffix(request.GetVolumeId(), "@"+node) {
+	if node := instanceOf(ctx); !onNode(request.GetVolumeId(), node) {
 		return nil, status.Errorf(codes.InvalidArgument, "volume %s is not on node %s", request.GetVolumeId(), node)
 	}
 	if id := request.GetVolumeId(); d.staged[id] || len(d.published[id]) > 0 {

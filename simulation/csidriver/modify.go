@@ -27,12 +27,12 @@ type Changes struct {
 
 // ControllerExpandVolume is the RPC.
 func (d *Driver) ControllerExpandVolume(
-	_ context.Context, request *csi.ControllerExpandVolumeRequest,
+	ctx context.Context, request *csi.ControllerExpandVolumeRequest,
 ) (*csi.ControllerExpandVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	volume := d.findVolume(request.GetVolumeId())
-	if volume == nil {
+	if volume == nil || !onNode(volume.GetVolumeId(), instanceOf(ctx)) {
 		return nil, status.Error(codes.NotFound, "no such volume")
 	}
 	if d.Changes.Offline && len(d.attached[volume.GetVolumeId()]) > 0 {
@@ -49,11 +49,11 @@ func (d *Driver) ControllerExpandVolume(
 // ControllerModifyVolume is the RPC. The capability MODIFY_VOLUME is not
 // announced unless a test adds it.
 func (d *Driver) ControllerModifyVolume(
-	_ context.Context, request *csi.ControllerModifyVolumeRequest,
+	ctx context.Context, request *csi.ControllerModifyVolumeRequest,
 ) (*csi.ControllerModifyVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.findVolume(request.GetVolumeId()) == nil {
+	if d.findVolume(request.GetVolumeId()) == nil || !onNode(request.GetVolumeId(), instanceOf(ctx)) {
 		return nil, status.Error(codes.NotFound, "no such volume")
 	}
 	for _, refused := range d.Changes.Refused {

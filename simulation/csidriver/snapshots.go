@@ -47,10 +47,13 @@ const defaultSnapshotSize = 1 << 30
 
 // CreateSnapshot is the RPC.
 func (d *Driver) CreateSnapshot(
-	_ context.Context, request *csi.CreateSnapshotRequest,
+	ctx context.Context, request *csi.CreateSnapshotRequest,
 ) (*csi.CreateSnapshotResponse, error) {
 	if request.GetName() == "" || request.GetSourceVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "name and source_volume_id are required")
+	}
+	if node := instanceOf(ctx); !onNode(request.GetSourceVolumeId(), node) {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not on node %s", request.GetSourceVolumeId(), node)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,6 +120,14 @@ func (d *Driver) DeleteSnapshot(
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
+// SnapshotSource is the volume of a snapshot; "" if there is no such snapshot.
+func (d *Driver) SnapshotSource(id string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, snapshot := d.findSnapshot(id)
+	return snapshot.GetSourceVolumeId()
+}
+
 func (d *Driver) findSnapshot(id string) (name string, snapshot *csi.Snapshot) {
 	for name, made := range d.Snapshots.byName {
 		if made.snapshot.GetSnapshotId() == id {
@@ -127,11 +138,11 @@ func (d *Driver) findSnapshot(id string) (name string, snapshot *csi.Snapshot) {
 }
 
 // GetSnapshot is the RPC.
-func (d *Driver) GetSnapshot(_ context.Context, request *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+func (d *Driver) GetSnapshot(ctx context.Context, request *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name, snapshot := d.findSnapshot(request.GetSnapshotId())
-	if snapshot == nil {
+	if snapshot == nil || !onNode(snapshot.GetSourceVolumeId(), instanceOf(ctx)) {
 		return nil, status.Errorf(codes.NotFound, "no snapshot %s", request.GetSnapshotId())
 	}
 	return &csi.GetSnapshotResponse{Snapshot: d.answerFor(d.Snapshots.byName[name])}, nil
@@ -139,7 +150,7 @@ func (d *Driver) GetSnapshot(_ context.Context, request *csi.GetSnapshotRequest)
 
 // ListSnapshots is the RPC: snapshots by ID, filtered, in pages.
 func (d *Driver) ListSnapshots(
-	_ context.Context, request *csi.ListSnapshotsRequest,
+	ctx context.Context, request *csi.ListSnapshotsRequest,
 ) (*csi.ListSnapshotsResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,7 +160,7 @@ func (d *Driver) ListSnapshots(
 		made := d.Snapshots.byName[name]
 		id := made.snapshot.GetSnapshotId()
 		switch {
-		case id <= after,
+		case id <= after, !onNode(made.snapshot.GetSourceVolumeId(), instanceOf(ctx)),
 			request.GetSnapshotId() != "" && request.GetSnapshotId() != id,
 			request.GetSourceVolumeId() != "" && request.GetSourceVolumeId() != made.snapshot.GetSourceVolumeId():
 			continue

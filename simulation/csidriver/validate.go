@@ -11,11 +11,11 @@ import (
 // ValidateVolumeCapabilities confirms every capability of a volume that
 // exists.
 func (d *Driver) ValidateVolumeCapabilities(
-	_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest,
+	ctx context.Context, request *csi.ValidateVolumeCapabilitiesRequest,
 ) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.findVolume(request.GetVolumeId()) == nil {
+	if d.findVolume(request.GetVolumeId()) == nil || !onNode(request.GetVolumeId(), instanceOf(ctx)) {
 		return nil, status.Errorf(codes.NotFound, "volume %s does not exist", request.GetVolumeId())
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,9 @@ func (d *Driver) CreateVolume(
 		if !allows(request.GetAccessibilityRequirements(), node) {
 			return nil, status.Errorf(codes.InvalidArgument, "volume %s is not for node %s", name, node)
 		}
+		if err := d.checkSource(request.GetVolumeContentSource(), node); err != nil {
+			return nil, err
+		}
 		name += "@" + node
 	}
 	volume, exists := d.volumes[name]
@@ -58,6 +62,22 @@ func (d *Driver) CreateVolume(
 	}
 	return &csi.CreateVolumeResponse{Volume: answer}, nil
 }
+
+// checkSource rejects a copy of what is not on the node of an instance. The caller holds d.mu.
+func (d *Driver) checkSource(source *csi.VolumeContentSource, node string) error {
+	id := source.GetVolume().GetVolumeId()
+	if snapshot := source.GetSnapshot().GetSnapshotId(); snapshot != "" {
+		_, made := d.findSnapshot(snapshot)
+		id = made.GetSourceVolumeId()
+	}
+	if source != nil && !onNode(id, node) {
+		return status.Errorf(codes.NotFound, "the source is not on node %s", node)
+	}
+	return nil
+}
+
+// onNode reports whether a volume is that of an instance on a node; any is for "".
+func onNode(volume, node string) bool { return node == "" || strings.HasSuffix(volume, "@"+node) }
 
 // allows reports whether a volume that is on one node fulfils a requirement.
 func allows(requirement *csi.TopologyRequirement, node string) bool {

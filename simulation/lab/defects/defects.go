@@ -6,6 +6,7 @@ package defects
 
 import (
 	"path"
+	"slices"
 
 	"github.com/holdfast-csi/holdfast/simulation/lab/overlay"
 )
@@ -18,6 +19,9 @@ type Defect struct {
 	What    string
 	Changes []overlay.Change
 }
+
+// All are the defects of all doors.
+func All() []Defect { return slices.Concat(Kube(), Nodes(), Host()) }
 
 // planted is a change of one text.
 func planted(name, file, what, old, changed string) Defect {

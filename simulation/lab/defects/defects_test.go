@@ -9,7 +9,7 @@ import (
 
 // A defect that no longer fits the source would be found by no seed.
 func TestDefects_fitTheSource(t *testing.T) {
-	list, names := append(defects.Kube(), defects.Host()...), map[string]bool{}
+	list, names := defects.All(), map[string]bool{}
 	if _, err := overlay.Write(t.TempDir(), "../../..", defects.Changes(list)); err != nil {
 		t.Error(err)
 	}

@@ -141,6 +141,9 @@ func (w *World) move(old *corev1.PersistentVolume) {
 	})
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: w.uid("volume")}, Spec: *old.Spec.DeepCopy()}
 	pv.Spec.ClaimRef = ref
+	if w.shape.nodes && w.lab.OneIn(2) {
+		pv.Spec.NodeAffinity = nil // only the drivers know where it is
+	}
 	pv.Spec.PersistentVolumeReclaimPolicy = lab.Pick(w.lab, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
 	w.put(pv)
 	w.remove(old)

@@ -191,12 +191,20 @@ func (w *World) scheduling() (pieces []piece) {
 		switch {
 		case pvc.Status.Phase == corev1.ClaimBound:
 			pieces = append(pieces, piece{"schedule pod " + pod.Name, func() {
-				node := lab.Pick(w.lab, w.nodes...)
+				nodes := w.nodes
+				if pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", pvc.Spec.VolumeName); ok {
+					nodes = w.nodesOf(pv)
+				}
+				node := lab.Pick(w.lab, nodes...)
 				w.change(pod, func(o object) { asPod(o).Spec.NodeName = node })
 			}})
 		case pvc.Spec.VolumeName == "" && pvc.Annotations[claim.SelectedNodeAnnotation] == "" && w.waitsForConsumer(pvc):
 			pieces = append(pieces, piece{"select a node for claim " + pvc.Name, func() {
-				w.change(pvc, annotate(claim.SelectedNodeAnnotation, lab.Pick(w.lab, w.nodes...)))
+				node := lab.Pick(w.lab, w.nodes...)
+				w.change(pvc, func(o object) {
+					annotate(claim.SelectedNodeAnnotation, node)(o)
+					w.label(o, claim.NodeLabel, node)
+				})
 			}})
 		}
 	}

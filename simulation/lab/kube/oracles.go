@@ -67,6 +67,16 @@ func (w *World) deleteAll() {
 	}
 }
 
+// giveUpLate gives up a volume whose PersistentVolume came after that: a process that ended has left
+// an intent, whose volume the next one retains.
+func (w *World) giveUpLate() {
+	for _, pv := range all[*corev1.PersistentVolume](w.mirror, volumes) {
+		if pv.DeletionTimestamp == nil && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+			w.giveUpVolume(pv)
+		}
+	}
+}
+
 // consistent compares the objects with the storage.
 func (w *World) consistent() error {
 	return errors.Join(w.claimsServed(), w.volumesNamed(), w.noIntents(), w.attachmentsTrue(), w.debtsPaid(), w.snapshotsTrue(), w.nothingHangs())
@@ -87,7 +97,7 @@ func (w *World) claimsServed() error { //nolint:gocognit // one oracle
 			continue
 		}
 		if pvc.Status.Phase != corev1.ClaimBound {
-			return fmt.Errorf("claim %s is %s", pvc.Name, pvc.Status.Phase)
+			return fmt.Errorf("claim %s is %s: annotations %v, labels %v", pvc.Name, pvc.Status.Phase, pvc.Annotations, pvc.Labels)
 		}
 		desired, have := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 		pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", pvc.Spec.VolumeName)
@@ -147,6 +157,9 @@ func (w *World) volumesNamed() error {
 		handle := pv.Spec.CSI.VolumeHandle
 		if other := named[handle]; other != "" && pv.DeletionTimestamp == nil {
 			return fmt.Errorf("PersistentVolumes %s and %s name volume %s", other, pv.Name, handle)
+		}
+		if nodes := w.nodesOf(pv); w.shape.nodes && pv.Spec.NodeAffinity != nil && !slices.Equal(nodes, []string{nodeOf(handle)}) {
+			return fmt.Errorf("PersistentVolume %s says that volume %s is on %v", pv.Name, handle, nodes)
 		}
 		named[handle] = pv.Name
 		if pv.DeletionTimestamp == nil && !contains(handles, handle) && !w.retained.lost(handle) {
@@ -273,6 +286,7 @@ func (w *World) nothingHangs() error {
 
 // empty: nothing is left.
 func (w *World) empty() error {
+	w.giveUpLate()
 	for _, resource := range []string{claims, volumes, attachments, snapshots, contents} {
 		for _, o := range all[object](w.mirror, resource) {
 			return fmt.Errorf("%s %s is left, deleted %v, finalizers %v", resource, o.GetName(), o.GetDeletionTimestamp(), o.GetFinalizers())

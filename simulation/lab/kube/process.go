@@ -26,6 +26,7 @@ import (
 type process struct {
 	*lab.Process
 	stop context.CancelFunc
+	node string // with node deployment
 	// paused is set once the process was stopped for a while: it may then not know that it
 	// has lost the lease.
 	paused atomic.Bool
@@ -46,13 +47,14 @@ type process struct {
 type replica struct {
 	world *World
 	name  string
+	node  string // with node deployment
 
 	mu      sync.Mutex
 	current *process
 }
 
-func (w *World) startReplica(name string) {
-	r := &replica{world: w, name: name}
+func (w *World) startReplica(name, node string) {
+	r := &replica{world: w, name: name, node: node}
 	w.replicas = append(w.replicas, r)
 	w.running.Go(r.run)
 }
@@ -74,7 +76,7 @@ func (r *replica) once(generation int) error {
 	w := r.world
 	ctx, stop := context.WithCancel(w.ctx)
 	defer stop()
-	p := &process{Process: w.lab.Process(fmt.Sprintf("%s.%d", r.name, generation)), stop: stop, sight: sight{stall: w.shape.stall}}
+	p := &process{Process: w.lab.Process(fmt.Sprintf("%s.%d", r.name, generation)), stop: stop, node: r.node, sight: sight{stall: w.shape.stall}}
 	w.mu.Lock()
 	w.processes[p.Name()] = p
 	w.mu.Unlock()
@@ -127,9 +129,10 @@ func (w *World) options(p *process) controllers.Options {
 	}
 	return controllers.Options{
 		Clients: w.clients(p), CSI: client.New(connection, client.Options{Driver: driverName, Logger: logger}),
-		Namespace: system, Intents: intents, Elect: true, Lease: lease.Options{Identity: p.Name()},
+		Node: p.node, Namespace: system, Intents: intents, Elect: true, Lease: lease.Options{Identity: p.Name()},
 		Tuning: controllers.Tuning{
 			VolumeNamePrefix: "pvc", VolumeNameUUIDLength: -1, KeepVolumeMode: true, HandleInUse: true, ImmediateTopology: true,
+			NodeObjectsOnly: p.node != "", ImmediateOnNodes: true,
 			SnapshotNames: claim.Naming{Prefix: "snapshot", UIDLength: -1}, GroupNames: claim.Naming{Prefix: "groupsnapshot", UIDLength: -1},
 		},
 		Limits: controllers.Limits{All: cluster.Limits{Workers: 4, Retry: retry}},

@@ -99,6 +99,7 @@ func (w *World) createContent(snapshot *snapshotv1.VolumeSnapshot, pv *corev1.Pe
 			claim.VolumeSnapshotKeys().SecretName: "keys", claim.VolumeSnapshotKeys().SecretNamespace: namespace,
 		}
 	}
+	w.label(content, claim.ManagedByLabel, nodeOf(handle))
 	w.put(content)
 }
 

@@ -55,11 +55,11 @@ func newStorage(w *World) *storage {
 }
 
 // begin begins a call for a volume or snapshot; ok is false if there is one in progress.
-func (s *storage) begin(rpc string, request any) (end func(), ok bool) {
+func (s *storage) begin(rpc, subject string) (end func(), ok bool) {
 	if strings.HasPrefix(rpc, "List") || strings.HasPrefix(rpc, "Get") {
 		return func() {}, true
 	}
-	key, _, _ := strings.Cut(strings.TrimPrefix(subject(request), "id-"), " ")
+	key, _, _ := strings.Cut(strings.TrimPrefix(subject, "id-"), " ")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy[key] {
@@ -103,13 +103,16 @@ func (w *World) intercept(p *process) grpc.UnaryServerInterceptor {
 			if p.Dead() {
 				return nil, csidriver.Fail(codes.Unavailable, "the connection broke")
 			}
-			return w.driver.Intercept(ctx, request, info, handler)
+			return w.call(ctx, p, request, info, handler)
 		}
 		w.checkCall(p, rpc, request)
 		// A call that was sent has its effect also if the caller has left.
 		ctx = context.WithoutCancel(ctx)
 		step := lab.Step{Kind: rpc, Object: subject(request), Faults: faultsOfCall(rpc)}
-		end, ok := w.storage.begin(rpc, request)
+		if rpc == "CreateVolume" {
+			step.Object = p.withNode(step.Object)
+		}
+		end, ok := w.storage.begin(rpc, step.Object)
 		if !ok {
 			return nil, csidriver.Fail(codes.Aborted, "another operation is in progress")
 		}
@@ -121,7 +124,7 @@ func (w *World) intercept(p *process) grpc.UnaryServerInterceptor {
 		w.setSubject(step.Object)
 		call := func() (any, error) {
 			defer end()
-			return w.execute(ctx, rpc, request, info, handler)
+			return w.execute(ctx, p, rpc, request, info, handler)
 		}
 		if !w.takesEffect(fault) {
 			end()
@@ -183,22 +186,22 @@ func (w *World) answer(ctx context.Context, p *process, step lab.Step, fault str
 
 // execute has a call take effect, unless the storage cannot.
 func (w *World) execute(
-	ctx context.Context, rpc string, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+	ctx context.Context, p *process, rpc string, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
 	creates := strings.HasPrefix(rpc, "Create")
 	switch {
 	case w.storage.readOnly && !strings.HasPrefix(rpc, "List") && !strings.HasPrefix(rpc, "Get"):
 		return nil, csidriver.Fail(codes.Internal, "the storage is read-only")
-	case w.storage.full && creates && !w.exists(request):
+	case w.storage.full && creates && !w.exists(p, request):
 		return nil, csidriver.Fail(codes.ResourceExhausted, "the storage is full")
 	}
 	w.checkEffect(rpc, request)
-	return w.driver.Intercept(ctx, request, info, handler)
+	return w.call(ctx, p, request, info, handler)
 }
 
-func (w *World) exists(request any) bool {
+func (w *World) exists(p *process, request any) bool {
 	create, ok := request.(*csi.CreateVolumeRequest)
-	_, there := w.driver.Volumes()[create.GetName()]
+	_, there := w.driver.Volumes()[p.withNode(create.GetName())]
 	return ok && there
 }
 
@@ -206,6 +209,7 @@ func (w *World) exists(request any) bool {
 func (w *World) checkCall(p *process, rpc string, request any) {
 	if !strings.HasPrefix(rpc, "List") && !strings.HasPrefix(rpc, "Get") {
 		w.checkLeader(p, rpc+" "+subject(request))
+		w.checkNode(p, rpc, request)
 	}
 	switch r := request.(type) {
 	case *csi.DeleteVolumeRequest:
@@ -321,7 +325,12 @@ func (s *storage) leave(handle string) {
 func (s *storage) isLeft(uid string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.bare["id-pvc-"+uid]
+	for handle := range s.bare {
+		if name, _, _ := strings.Cut(handle, "@"); name == "id-pvc-"+uid {
+			return true
+		}
+	}
+	return false
 }
 
 // isBusy reports whether a volume or snapshot has a call in progress.
@@ -404,7 +413,8 @@ func (w *World) named(volume, handle string) bool {
 		return true
 	}
 	return slices.ContainsFunc(all[*corev1.ConfigMap](w.mirror, configMaps), func(stored *corev1.ConfigMap) bool {
-		_, ok := stored.Data[strings.TrimPrefix(volume, "pvc-")]
+		name, _, _ := strings.Cut(volume, "@")
+		_, ok := stored.Data[strings.TrimPrefix(name, "pvc-")]
 		return ok
 	})
 }

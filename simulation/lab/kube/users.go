@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 	"github.com/holdfast-csi/holdfast/simulation/lab"
 )
 
@@ -25,7 +26,10 @@ func (w *World) populate() {
 	required := w.shape.attach
 	w.put(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &required}})
 	for _, name := range w.nodes {
-		w.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		w.put(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{csidriver.TopologyKey: name}},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		})
 		w.putNode(name)
 	}
 	w.putSecret()
@@ -37,9 +41,13 @@ func (w *World) populate() {
 }
 
 func (w *World) putNode(name string) {
+	driver := storagev1.CSINodeDriver{Name: driverName, NodeID: "id-" + name}
+	if w.shape.nodes {
+		driver.NodeID, driver.TopologyKeys = name, []string{csidriver.TopologyKey}
+	}
 	w.put(&storagev1.CSINode{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: w.uid("csinode")},
-		Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: "id-" + name}}},
+		Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{driver}},
 	})
 }
 

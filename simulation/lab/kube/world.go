@@ -71,6 +71,8 @@ type World struct {
 type shape struct {
 	attach    bool // the driver publishes volumes
 	replicas  int
+	nodes     bool // node deployment
+	labels    bool // an admission policy and snapshot-controller label objects with their nodes
 	modify    bool
 	secret    bool // classes have secrets
 	immediate bool
@@ -91,15 +93,21 @@ const (
 )
 
 // Run is the world for lab.Run.
-func Run(known *runtime.Scheme) lab.World {
+func Run(known *runtime.Scheme) lab.World { return run(known, false) }
+
+// RunNodes is Run with node deployment: each node has a driver of its own, and a process for the
+// objects of that node.
+func RunNodes(known *runtime.Scheme) lab.World { return run(known, true) }
+
+func run(known *runtime.Scheme, nodes bool) lab.World {
 	return func(l *lab.Lab) error {
-		w := newWorld(l, known)
+		w := newWorld(l, known, nodes)
 		defer w.end()
 		return w.live()
 	}
 }
 
-func newWorld(l *lab.Lab, known *runtime.Scheme) *World {
+func newWorld(l *lab.Lab, known *runtime.Scheme, nodes bool) *World {
 	w := &World{
 		lab: l, mirror: newMirror(), known: known, processes: map[string]*process{}, secrets: &markers{},
 		nodes: []string{"n1", "n2", "n3"}, kubelet: l.Process("kubelet"),
@@ -111,6 +119,9 @@ func newWorld(l *lab.Lab, known *runtime.Scheme) *World {
 		immediate: l.OneIn(2), short: l.OneIn(2),
 		siege: l.OneIn(4), unready: l.OneIn(3), ends: l.OneIn(2),
 		stall: lab.Pick(l, 2*time.Minute, 2*time.Minute, 9*time.Minute), // the API server ends a watch after five to ten
+	}
+	if nodes {
+		w.shape.nodes, w.shape.attach, w.shape.labels = true, false, l.OneIn(2)
 	}
 	for range favouriteActions {
 		w.shape.favourites = append(w.shape.favourites, l.Choose(1<<10))
@@ -127,10 +138,20 @@ func newWorld(l *lab.Lab, known *runtime.Scheme) *World {
 		w.createClaim(func(*corev1.PersistentVolumeClaim) {})
 	}
 	w.startManagers()
-	for i := range w.shape.replicas {
-		w.startReplica(fmt.Sprintf("holdfast-%d", i))
-	}
+	w.startReplicas()
 	return w
+}
+
+func (w *World) startReplicas() {
+	if w.shape.nodes {
+		for _, node := range w.nodes {
+			w.startReplica("holdfast-"+node, node)
+		}
+		return
+	}
+	for i := range w.shape.replicas {
+		w.startReplica(fmt.Sprintf("holdfast-%d", i), "")
+	}
 }
 
 func (w *World) describeDriver() {
@@ -142,6 +163,9 @@ func (w *World) describeDriver() {
 	}
 	if w.shape.attach {
 		d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
+	}
+	if w.shape.nodes {
+		d.Plugin = append(d.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	}
 	if w.shape.modify {
 		d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)

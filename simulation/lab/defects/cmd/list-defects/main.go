@@ -1,4 +1,4 @@
-// Command list-defects prints the names of the known defects of a door: kube or host.
+// Command list-defects prints the names of the known defects of a door: kube, nodes or host.
 package main
 
 import (
@@ -10,8 +10,11 @@ import (
 
 func main() {
 	list := defects.Kube()
-	if len(os.Args) > 1 && os.Args[1] == "host" {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "host":
 		list = defects.Host()
+	case len(os.Args) > 1 && os.Args[1] == "nodes":
+		list = defects.Nodes()
 	}
 	for _, d := range list {
 		fmt.Println(d.Name)

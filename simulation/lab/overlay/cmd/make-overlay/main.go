@@ -32,7 +32,7 @@ func run(directory string, planted bool) error {
 	}
 	changes := overlay.Runtime(strings.TrimSpace(string(goroot)))
 	if planted {
-		changes = append(changes, defects.Changes(append(defects.Kube(), defects.Host()...))...)
+		changes = append(changes, defects.Changes(defects.All())...)
 	}
 	path, err := overlay.Write(directory, ".", changes)
 	if err != nil {
