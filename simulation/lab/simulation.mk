@@ -19,11 +19,13 @@ simulate:
 	$(call build-simulation,$(if $(DEFECT),defects,sound),$(if $(DEFECT),-defects),$(DOOR))
 	SEED="$(SEED)" CHOICES="$(CHOICES)" DEFECT="$(DEFECT)" TRACE=$(SIMULATION)/trace $(SIMULATION)/$(DOOR)-$(if $(DEFECT),defects,sound).test $(SIMULATE)
 
-# Some seeds of both doors.
+# Some seeds of each door.
 simulate-short:
 	$(call build-simulation,sound,,kube)
+	$(call build-simulation,sound,,nodes)
 	$(call build-simulation,sound,,host)
 	SEEDS=$(or $(SEEDS),300) TRACE=$(SIMULATION)/trace $(SIMULATION)/kube-sound.test $(SIMULATE)
+	SEEDS=$(or $(SEEDS),100) TRACE=$(SIMULATION)/trace $(SIMULATION)/nodes-sound.test $(SIMULATE)
 	SEEDS=$(or $(SEEDS),300) TRACE=$(SIMULATION)/trace $(SIMULATION)/host-sound.test $(SIMULATE)
 
 # The whole: 10,000 seeds of a door.
