@@ -44,7 +44,7 @@ func (c *Controller) confirm(ctx context.Context, va *storagev1.VolumeAttachment
 	if c.tenure.current(ctx, c.attachments) {
 		return va, nil
 	}
-	live, err := c.attachments.Live(ctx, c.env.Core.StorageV1().VolumeAttachments(), va)
+	live, err := c.attachments.Reread(ctx, va)
 	if err != nil {
 		return nil, fmt.Errorf("before the driver is called: %w", err)
 	}

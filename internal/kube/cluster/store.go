@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
@@ -197,6 +199,27 @@ func (s *Store[T]) Newest(ctx context.Context) (newest T, err error) {
 		}
 	})
 	return newest, err
+}
+
+// Reread returns an object of a kind without namespaces as the API server has it, or ErrGone. It
+// lists one object: the process may have no right to get objects of the kind.
+func (s *Store[T]) Reread(ctx context.Context, object T) (found T, err error) {
+	list, err := s.list(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", object.GetName()).String()})
+	if err != nil {
+		return found, fmt.Errorf("list %s %s: %w", s.kind, object.GetName(), err)
+	}
+	err = ErrGone
+	failed := meta.EachListItem(list, func(item runtime.Object) error {
+		if live, ok := item.(T); ok && live.GetUID() == object.GetUID() {
+			found, err = live, nil
+		}
+		return nil
+	})
+	if err = cmp.Or(failed, err); err != nil {
+		return found, fmt.Errorf("%w: %s %s", err, s.kind, object.GetName())
+	}
+	s.Wrote(found)
+	return found, nil
 }
 
 // Version returns the version of the kind that the API server has now.
