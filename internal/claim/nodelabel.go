@@ -25,8 +25,8 @@ const AnyNode = ""
 // process replaces the value. No node has this name, because of its underscore.
 const UnknownNode = "unknown_node"
 
-// DeletingNodeAnnotation, on a PersistentVolume that does not say where its volume is, names the
-// node that deletes the volume. Once it is deleted no driver knows it any more, and that node's
+// DeletingNodeAnnotation is on a PersistentVolume that does not say where its volume is. It names
+// the node that deletes the volume. Once it is deleted no driver knows it any more, and that node's
 // process completes the deletion of the object.
 const DeletingNodeAnnotation = "holdfast.dev/deleting-node"
 

@@ -231,14 +231,21 @@ func (w *World) checkCall(p *process, rpc string, request any) {
 		}
 	case *csi.ControllerUnpublishVolumeRequest:
 		p.owes.pay(r.GetVolumeId() + " " + r.GetNodeId())
-		for _, va := range w.attachmentsOf(r.GetVolumeId()) {
-			if "id-"+va.Spec.NodeName == r.GetNodeId() && va.Status.Attached && va.DeletionTimestamp == nil && !p.paused.Load() && !p.outrun.Load() {
-				w.violate("%s unpublishes volume %s from %s, whose VolumeAttachment is attached", p.Name(), r.GetVolumeId(), r.GetNodeId())
-			}
-		}
+		w.checkUnpublish(p, r)
 	case *csi.ControllerPublishVolumeRequest:
 		if !w.recorded(r.GetVolumeId(), r.GetNodeId()) && !w.storage.racing[r.GetVolumeId()+" "+r.GetNodeId()] {
 			w.violate("%s publishes volume %s to %s, and no VolumeAttachment with a finalizer records it", p.Name(), r.GetVolumeId(), r.GetNodeId())
+		}
+	}
+}
+
+// checkUnpublish checks that no process unpublishes a volume that a VolumeAttachment needs. One that
+// was paused, or outrun, cannot know that.
+func (w *World) checkUnpublish(p *process, r *csi.ControllerUnpublishVolumeRequest) {
+	for _, va := range w.attachmentsOf(r.GetVolumeId()) {
+		needed := "id-"+va.Spec.NodeName == r.GetNodeId() && va.Status.Attached && va.DeletionTimestamp == nil
+		if needed && !p.paused.Load() && !p.outrun.Load() {
+			w.violate("%s unpublishes volume %s from %s, whose VolumeAttachment is attached", p.Name(), r.GetVolumeId(), r.GetNodeId())
 		}
 	}
 }
