@@ -23,13 +23,8 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 	}
 	defer done()
 	va, found := c.attachments.Get(key)
-	if left, ok := c.begun.of(key); ok && (!found || va.UID != left.attachment.UID) {
-		if err := c.undo(ctx, key); err != nil {
-			if found && c.toAttach(va) {
-				err = c.saveError(ctx, va, attachError, fmt.Errorf("an earlier VolumeAttachment of this name was removed by force: %w", err))
-			}
-			return err
-		}
+	if err := c.settleBegun(ctx, key, va, found); err != nil {
+		return err
 	}
 	if !found || !c.toAttach(va) {
 		return nil

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -40,6 +41,26 @@ func (b *begun) remove(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.what, name)
+}
+
+// settleBegun ends what was begun for a name: the status records its success after all, because
+// only the answer to that write was lost, or the attachment is gone or another one.
+func (c *Controller) settleBegun(ctx context.Context, key string, va *storagev1.VolumeAttachment, found bool) error {
+	left, ok := c.begun.of(key)
+	switch {
+	case !ok:
+		return nil
+	case found && va.UID == left.attachment.UID:
+		if va.Status.Attached && !c.forced.is(va.UID) {
+			c.begun.remove(key)
+		}
+		return nil
+	}
+	err := c.undo(ctx, key)
+	if err != nil && found && c.toAttach(va) {
+		return c.saveError(ctx, va, attachError, fmt.Errorf("an earlier VolumeAttachment of this name was removed by force: %w", err))
+	}
+	return err
 }
 
 // undo unpublishes what was begun for an attachment that is gone, if anything was. A call of the

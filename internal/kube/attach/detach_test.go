@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -270,6 +271,45 @@ func TestDetach_undoesWhatAFailedCallMayHavePublished(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDetach_leavesWhatTheStatusRecordsToWhoRemovesItByForce: only the answer to the write of the
+// status was lost.
+func TestDetach_leavesWhatTheStatusRecordsToWhoRemovesItByForce(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	var lost, removed atomic.Bool
+	w.LoseAnswers("patch", "volumeattachments", func(q apiserver.Request) error {
+		if q.Subresource == "status" && !lost.Swap(true) {
+			return errors.New("etcdserver: request timed out")
+		}
+		return nil
+	})
+	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
+		if rpc == "ControllerUnpublishVolume" && !removed.Load() {
+			return csidriver.Fail(codes.Unavailable, "busy")
+		}
+		return nil
+	}
+	c := New(w.Env, Options{Reconcile: -1})
+	w.Run(w.Env, c)
+	va := attachment("va", "pv", "n1")
+	w.Add(va)
+	w.attached("va")
+	w.Eventually(func() error {
+		if _, ok := c.begun.of("va"); ok {
+			return errors.New("the controller does not know yet that the status was written")
+		}
+		return nil
+	})
+	w.removeByForce(va)
+	calls := w.driver.Count("ControllerUnpublishVolume") // of the deletion, before its end
+	removed.Store(true)
+	w.Never(200*time.Millisecond, func() error {
+		if n := w.driver.Count("ControllerUnpublishVolume"); n > calls+1 || len(w.driver.Attachments()) == 0 {
+			return fmt.Errorf("it is unpublished, by %d calls", n)
+		}
+		return nil
+	})
 }
 
 // TestDetach_undoesAPublicationBeforeItIsPublishedForALaterAttachment: a VolumeAttachment of the
