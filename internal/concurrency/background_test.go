@@ -54,7 +54,7 @@ func TestBackground_waitsForTheFirstAnswer(t *testing.T) {
 
 func TestBackground_asksAPartOfTheTime(t *testing.T) {
 	asked := 0
-	b := &Background[int]{Share: 1 << 40, Ask: func(context.Context) int {
+	b := &Background[int]{Share: 1 << 20, Ask: func(context.Context) int {
 		asked++
 		time.Sleep(time.Millisecond) // a question that takes time, not a synchronization
 		return asked
