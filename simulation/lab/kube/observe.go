@@ -27,7 +27,7 @@ func (w *World) observeAttachment(c apiserver.Change) {
 	if c.Subresource != "status" {
 		return
 	}
-	if !ok || !va.Status.Attached || va.DeletionTimestamp != nil {
+	if !ok || !va.Status.Attached {
 		return
 	}
 	pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", volumeOf(va))
@@ -36,9 +36,9 @@ func (w *World) observeAttachment(c apiserver.Change) {
 	}
 	handle, node := pv.Spec.CSI.VolumeHandle, "id-"+va.Spec.NodeName
 	if p := w.process(c.Process); p != nil {
-		p.owes.records(handle + " " + node)
+		p.owes.records(handle + " " + node) // also in one that is being deleted
 	}
-	if !contains(w.driver.Attachments()[handle], node) {
+	if va.DeletionTimestamp == nil && !contains(w.driver.Attachments()[handle], node) {
 		w.violate("the VolumeAttachment of %s to %s says attached, and the volume is not", handle, node)
 	}
 }
