@@ -2,10 +2,13 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
 // begun are the publications that this process has begun and whose success no status
@@ -57,8 +60,12 @@ func (c *Controller) settleBegun(ctx context.Context, key string, va *storagev1.
 		return nil
 	}
 	err := c.undo(ctx, key)
-	if err != nil && found && c.toAttach(va) {
-		return c.saveError(ctx, va, attachError, fmt.Errorf("an earlier VolumeAttachment of this name was removed by force: %w", err))
+	if err == nil || !found || !c.toAttach(va) {
+		return err
+	}
+	err = fmt.Errorf("an earlier VolumeAttachment of this name was removed by force: %w", err)
+	if shown := c.saveError(ctx, va, attachError, err); !errors.Is(shown, cluster.ErrGone) {
+		return shown
 	}
 	return err
 }

@@ -256,6 +256,35 @@ func TestDelete_waitsForItsSecret(t *testing.T) {
 	}
 }
 
+// TestDelete_readsThePolicyLast: an administrator retains the volume while its secret is read.
+func TestDelete_readsThePolicyLast(t *testing.T) {
+	withSecret := func(pv *corev1.PersistentVolume) {
+		pv.Annotations[claim.DeletionSecretNameAnnotation], pv.Annotations[claim.DeletionSecretNamespaceAnnotation] = "s", "ns"
+	}
+	w := newWorld(t, newClass(), newVolume("a", released, withSecret), apiserver.Secret("ns", "s", nil))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	var retained atomic.Bool
+	w.React("get", "secrets", func(apiserver.Request) error {
+		if !retained.Swap(true) {
+			w.Put(newVolume("a", released, withSecret, keeps))
+		}
+		return nil
+	})
+	w.run()
+	w.Eventually(func() error {
+		if !retained.Load() {
+			return errors.New("the secret was not read")
+		}
+		return nil
+	})
+	w.Never(300*time.Millisecond, func() error {
+		if w.Driver.Count("DeleteVolume") > 0 {
+			return errors.New("a retained volume was deleted")
+		}
+		return nil
+	})
+}
+
 func TestDelete_withoutItsSecretWhenToldTo(t *testing.T) {
 	w := newWorld(t, newClass(), newVolume("a", released, func(pv *corev1.PersistentVolume) {
 		pv.Annotations[claim.DeletionSecretNameAnnotation], pv.Annotations[claim.DeletionSecretNamespaceAnnotation] = "s", "ns"

@@ -76,7 +76,8 @@ func (r *replica) once(generation int) error {
 	w := r.world
 	ctx, stop := context.WithCancel(w.ctx)
 	defer stop()
-	p := &process{Process: w.lab.Process(fmt.Sprintf("%s.%d", r.name, generation)), stop: stop, node: r.node, sight: sight{stall: w.shape.stall}}
+	name := fmt.Sprintf("%s.%d", r.name, generation)
+	p := &process{Process: w.lab.Process(name), stop: stop, node: r.node, sight: sight{stall: w.shape.stall}}
 	w.mu.Lock()
 	w.processes[p.Name()] = p
 	w.mu.Unlock()

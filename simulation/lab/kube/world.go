@@ -92,14 +92,9 @@ const (
 	endActions = 10
 )
 
-// Run is the world for lab.Run.
-func Run(known *runtime.Scheme) lab.World { return run(known, false) }
-
-// RunNodes is Run with node deployment: each node has a driver of its own, and a process for the
-// objects of that node.
-func RunNodes(known *runtime.Scheme) lab.World { return run(known, true) }
-
-func run(known *runtime.Scheme, nodes bool) lab.World {
+// Run is the world for lab.Run. With node deployment, each node has a driver of its own, and a
+// process for the objects of that node.
+func Run(known *runtime.Scheme, nodes bool) lab.World {
 	return func(l *lab.Lab) error {
 		w := newWorld(l, known, nodes)
 		defer w.end()
