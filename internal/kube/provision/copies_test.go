@@ -39,11 +39,11 @@ func (c *chaos) addSnapshots() {
 			if err != nil {
 				c.t.Fatal(err)
 			}
-			volume := "volume-of-" + id
+			volume := "volume-of-" + id + "@" + node
 			snapshot.Namespace, snapshot.UID = namespace, types.UID("uid-s-"+id)
 			content.Name, content.Annotations = "content-"+id, map[string]string{claim.NodeAffinityAnnotation: text}
 			content.Spec.VolumeSnapshotRef = corev1.ObjectReference{Namespace: namespace, Name: snapshot.Name, UID: snapshot.UID}
-			content.Spec.Source.VolumeHandle, content.Status.SnapshotHandle = &volume, ptr("snap-"+id)
+			content.Spec.Source.VolumeHandle, content.Status.SnapshotHandle = &volume, ptr(c.Driver.AddSnapshot(id, volume))
 			snapshot.Status.BoundVolumeSnapshotContentName = &content.Name
 			c.Add(snapshot, content)
 		}
@@ -89,7 +89,7 @@ func (c *chaos) grant(granted bool) {
 // refuseCopies fails the test for a call for a source that no grant allows.
 func (c *chaos) refuseCopies(request any) {
 	create, ok := request.(*csi.CreateVolumeRequest)
-	if id := create.GetVolumeContentSource().GetSnapshot().GetSnapshotId(); ok && strings.HasPrefix(id, "snap-"+closed) {
+	if id := create.GetVolumeContentSource().GetSnapshot().GetSnapshotId(); ok && strings.HasPrefix(id, "id-"+closed) {
 		c.t.Errorf("volume %s is requested from snapshot %s, which no ReferenceGrant allows", create.GetName(), id)
 	}
 }

@@ -159,6 +159,10 @@ func (c *Controller) volumeChanged(old, now *corev1.PersistentVolume) {
 		}
 		return
 	}
+	if of := now.Spec.ClaimRef; of != nil && (old == nil || old.Spec.ClaimRef == nil || old.Spec.ClaimRef.UID != of.UID) {
+		// Clones of its claim may have seen the claim first.
+		c.wake(cluster.ClaimBySource(), cluster.ClaimSource(of.Namespace, of.Name))
+	}
 	if c.made(now) && c.due(now) != lifecycle.DueNothing {
 		if old != nil && old.Spec.PersistentVolumeReclaimPolicy != now.Spec.PersistentVolumeReclaimPolicy {
 			c.volumeQueue.Forget(now.Name)

@@ -82,24 +82,34 @@ func TestClone_thatCannotBeIsNotAskedFor(t *testing.T) {
 }
 
 func TestClone_startsAsSoonAsTheSourceIsThere(t *testing.T) {
-	w := newWorld(t, newClass(), newClaim("a", cloneOf("src")))
-	var set *cluster.Set
-	w.run(func(env *cluster.Env, _ *Options) {
-		env.Retry.Start, env.Retry.Max = time.Hour, time.Hour
-		set = env.Set
-	})
-	w.event("Warning ProvisioningFailed ns/a", "does not exist")
-	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
-	objects := bound("src")
-	w.Add(objects[1])
-	w.Eventually(func() error { // volumes are not what wakes a clone: this one is to be there before
-		if _, found := set.Volumes().Get("pvc-uid-src"); !found {
-			return errors.New("the controller does not know the volume yet")
-		}
-		return nil
-	})
-	w.Add(objects[0])
-	w.saved("pvc-uid-a")
+	for name, claimFirst := range map[string]bool{"the claim first": true, "the volume first": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newClass(), newClaim("a", cloneOf("src")))
+			var set *cluster.Set
+			w.run(func(env *cluster.Env, _ *Options) {
+				env.Retry.Start, env.Retry.Max = time.Hour, time.Hour
+				set = env.Set
+			})
+			w.event("Warning ProvisioningFailed ns/a", "does not exist")
+			w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+			objects := bound("src") // the claim and its volume
+			if claimFirst {
+				w.Add(objects[0])
+				w.event("Warning ProvisioningFailed ns/a", "has no volume yet")
+				w.Add(objects[1])
+			} else {
+				w.Add(objects[1])
+				w.Eventually(func() error {
+					if _, found := set.Volumes().Get("pvc-uid-src"); !found {
+						return errors.New("the controller does not know the volume yet")
+					}
+					return nil
+				})
+				w.Add(objects[0])
+			}
+			w.saved("pvc-uid-a")
+		})
+	}
 }
 
 func TestRestore_ofASnapshot(t *testing.T) {
