@@ -48,7 +48,7 @@ func (c *Controller) resume(
 		}
 	}
 	if pv, found := c.volumes.Get(intent.Volume.Name); found && c.matches(pv, intent) {
-		c.finish(pvc, intent, nil)
+		c.finish(pvc, intent, pv, nil)
 		return 0, nil
 	}
 	if pvc != nil && c.maySaved(intent) {
@@ -127,8 +127,9 @@ func (c *Controller) createAndSave(
 	if err == nil {
 		intent, err = c.markSaving(ctx, intent)
 	}
+	var saved *corev1.PersistentVolume
 	if err == nil {
-		_, err = c.save(ctx, intent, request, volume)
+		saved, err = c.save(ctx, intent, request, volume)
 	}
 	c.metrics.provision(intent.Volume.Spec.StorageClassName, sourceKind(pvc), began, err)
 	if err != nil {
@@ -137,7 +138,7 @@ func (c *Controller) createAndSave(
 	if err := c.hit("create/saved"); err != nil {
 		return 0, err
 	}
-	c.finish(pvc, intent, volume)
+	c.finish(pvc, intent, saved, volume)
 	return 0, c.hit("create/dropped")
 }
 
@@ -346,18 +347,25 @@ func (c *Controller) drop(uid types.UID, intent volumeIntent) {
 	}
 }
 
-// finish removes an intent whose PersistentVolume exists. The volume is nil if
+// finish removes an intent whose PersistentVolume was created, or was found. The volume is nil if
 // another process had made it.
-func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, intent volumeIntent, volume *csi.Volume) {
+func (c *Controller) finish(
+	pvc *corev1.PersistentVolumeClaim, intent volumeIntent, saved *corev1.PersistentVolume, volume *csi.Volume,
+) {
 	uid := intent.Volume.Spec.ClaimRef.UID
 	c.drop(uid, intent)
 	if pvc == nil || pvc.Spec.VolumeName != "" {
 		c.progress.forget(uid)
 		c.endTrace(intent, nil)
 	} else {
+		gone := false
 		c.progress.note(uid, func(s *step) {
-			*s = step{updated: s.updated, asked: s.asked, saving: true, done: true, unbound: c.unboundTrace(intent)}
+			gone = s.gone == saved.UID // an administrator was faster
+			*s = step{updated: s.updated, asked: s.asked, saving: true, done: !gone, unbound: c.unboundTrace(intent)}
 		})
+		if gone {
+			c.claimQueue.Add(string(uid))
+		}
 	}
 	if volume == nil {
 		return

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
@@ -59,6 +61,34 @@ func TestProvision_againWhenTheVolumeWentBeforeItWasBound(t *testing.T) {
 	w.Delete(first)
 	w.Eventually(func() error {
 		if again := w.pv("pvc-uid-a"); again == nil || again.UID == first.UID {
+			return errors.New("the claim is left without a volume")
+		}
+		return nil
+	})
+}
+
+// TestProvision_againWhenTheVolumeWentBeforeItsAnswer: the watch was faster with both than the
+// API server with the answer to the creation.
+func TestProvision_againWhenTheVolumeWentBeforeItsAnswer(t *testing.T) {
+	w := newWorld(t, newClass(retain))
+	controller, _ := w.run()
+	var once sync.Once
+	deleted := make(chan types.UID, 1)
+	w.LoseAnswers("create", "persistentvolumes", func(apiserver.Request) error {
+		once.Do(func() {
+			pv := w.pv("pvc-uid-a")
+			w.Delete(pv)
+			for began := time.Now(); controller.progress.of("uid-a").gone != pv.UID && time.Since(began) < 10*time.Second; {
+				time.Sleep(time.Millisecond)
+			}
+			deleted <- pv.UID
+		})
+		return nil
+	})
+	w.Add(newClaim("a"))
+	first := <-deleted
+	w.Eventually(func() error {
+		if again := w.pv("pvc-uid-a"); again == nil || again.UID == first {
 			return errors.New("the claim is left without a volume")
 		}
 		return nil

@@ -35,6 +35,8 @@ type step struct {
 	// done is set when the PersistentVolume exists and the cache does not show the
 	// claim as bound yet.
 	done bool
+	// gone is the UID of the last PersistentVolume of the claim whose end the watch reported.
+	gone types.UID
 	// unbound is the trace of a claim that is done, without its end.
 	unbound unboundTrace
 	// slow and slowClass delay a claim whose class the driver rejected.

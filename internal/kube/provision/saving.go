@@ -80,7 +80,7 @@ func (c *Controller) bound(
 	case err != nil && !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("read PersistentVolume %q: %w", intent.Volume.Name, err)
 	case err == nil && c.matches(pv, intent):
-		c.finish(pvc, intent, nil)
+		c.finish(pvc, intent, pv, nil)
 		return true, nil
 	case err == nil && !c.maySaved(intent):
 		return false, nil
@@ -91,7 +91,7 @@ func (c *Controller) bound(
 		intent.Volume.Name, c.describeMade(intent))
 	c.log.WarnContext(ctx, "a volume is kept without a PersistentVolume: create one for it, or delete it in the storage",
 		"volume", c.describeMade(intent), "claim", intent.claimKey())
-	c.finish(pvc, intent, nil)
+	c.finish(pvc, intent, nil, nil)
 	return true, nil
 }
 

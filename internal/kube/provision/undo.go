@@ -107,7 +107,7 @@ func (c *Controller) neededAfterAll(
 	case !c.matches(pv, intent):
 		return false, nil
 	}
-	c.finish(pvc, intent, nil)
+	c.finish(pvc, intent, pv, nil)
 	return true, nil
 }
 
