@@ -239,3 +239,59 @@ func TestSave_whoseAnswerIsLostForAClaimThatOnlyTheCacheHas(t *testing.T) {
 	})
 	w.stays("id-pvc-uid-a")
 }
+
+// TestSave_ofAVolumeThatIsDeletedMeanwhile: the answer to the creation of the PersistentVolume is
+// lost, and its claim is deleted. While the process looks whether the volume is needed, it learns of
+// the released PersistentVolume and deletes both.
+func TestSave_ofAVolumeThatIsDeletedMeanwhile(t *testing.T) {
+	w, pvc := newWorld(t, newClass()), newClaim("a")
+	var down, written atomic.Bool
+	var reads atomic.Int32
+	w.React("watch", "*", func(apiserver.Request) error {
+		if down.Load() {
+			return apierrors.NewServiceUnavailable("down")
+		}
+		return nil
+	})
+	w.React("create", "persistentvolumes", func(apiserver.Request) error {
+		if !written.Load() {
+			down.Store(true)
+			w.BreakWatches()
+		}
+		return nil
+	})
+	w.LoseAnswers("create", "persistentvolumes", func(apiserver.Request) error {
+		if written.Swap(true) {
+			return nil
+		}
+		w.Delete(pvc)
+		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	})
+	gone := make(chan struct{})
+	w.React("get", "persistentvolumeclaims", func(apiserver.Request) error {
+		if !written.Load() || reads.Add(1) != 2 { // the second one follows the last read of the intent
+			return nil
+		}
+		defer close(gone)
+		released := w.pv("pvc-uid-a").DeepCopy()
+		released.Status.Phase = corev1.VolumeReleased
+		w.Put(released)
+		down.Store(false)
+		for began := time.Now(); w.pv("pvc-uid-a") != nil && time.Since(began) < 10*time.Second; {
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+	w.Add(pvc)
+	w.run()
+	<-gone
+	w.Never(time.Second, func() error {
+		if pv := w.pv("pvc-uid-a"); pv != nil {
+			return fmt.Errorf("PersistentVolume %s exists again, with policy %s", pv.Name, pv.Spec.PersistentVolumeReclaimPolicy)
+		}
+		return nil
+	})
+	if left := w.Driver.Volumes(); len(left) > 0 || w.stored() > 0 {
+		t.Errorf("left: volumes %v, %d intents", left, w.stored())
+	}
+}

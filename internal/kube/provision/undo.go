@@ -31,6 +31,12 @@ func (c *Controller) undo(
 	if needed || err != nil {
 		return time.Second, err // the cache is behind
 	}
+	if _, kept := c.intents.Get(string(uid)); !kept {
+		// Its PersistentVolume had been created. This process has deleted it with the volume meanwhile,
+		// and removed the intent before that.
+		c.end(pvc, intent)
+		return 0, nil
+	}
 	request, volume, err := c.create(ctx, intent, false, c.read(ctx, intent))
 	if err != nil {
 		return c.recordOutcome(ctx, nil, intent, err)
