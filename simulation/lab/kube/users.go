@@ -262,6 +262,11 @@ func (w *World) removePodsOf(pvc *corev1.PersistentVolumeClaim) {
 	}
 }
 
+// pickWatched returns a resource whose watch can fall behind.
+func (w *World) pickWatched() string {
+	return lab.Pick(w.lab, claims, volumes, attachments, snapshots, contents, classes, configMaps)
+}
+
 // faultActions are what happens to machines and processes.
 func (w *World) faultActions() []lab.Action {
 	replica := func() *replica { return lab.Pick(w.lab, w.replicas...) }
@@ -294,10 +299,30 @@ func (w *World) faultActions() []lab.Action {
 			}
 		}},
 		{Name: "a watch falls behind or catches up", Weight: 3, Do: func() {
-			resource := lab.Pick(w.lab, claims, volumes, attachments, snapshots, contents, classes, configMaps)
+			resource := w.pickWatched()
 			p := replica().now()
 			w.lab.Note("%s of %s", resource, p.Name())
 			p.sight.toggleBehind(resource)
+		}},
+		{Name: "a watch of each standby falls behind or catches up", Weight: 2, Do: func() {
+			resource := w.pickWatched()
+			w.lab.Note("%s", resource)
+			for _, r := range w.replicas {
+				if p := r.now(); p.Name() != w.holder {
+					p.sight.toggleBehind(resource)
+				}
+			}
+		}},
+		{Name: "the leader crashes or is cut off from the Lease", Weight: 2, Do: func() {
+			for _, r := range w.replicas {
+				switch p := r.now(); {
+				case p.Name() != w.holder:
+				case w.lab.OneIn(2):
+					r.crash()
+				default:
+					p.sight.toggleCut(true)
+				}
+			}
 		}},
 		{Name: "a process is cut off or connected again", Weight: 2, Do: func() {
 			p := replica().now()
