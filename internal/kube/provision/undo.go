@@ -31,12 +31,6 @@ func (c *Controller) undo(
 	if needed || err != nil {
 		return time.Second, err // the cache is behind
 	}
-	if _, kept := c.intents.Get(string(uid)); !kept {
-		// Its PersistentVolume had been created. This process has deleted it with the volume meanwhile,
-		// and removed the intent before that.
-		c.end(pvc, intent)
-		return 0, nil
-	}
 	request, volume, err := c.create(ctx, intent, false, c.read(ctx, intent))
 	if err != nil {
 		return c.recordOutcome(ctx, nil, intent, err)
@@ -95,7 +89,8 @@ func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, intent volumeIntent)
 	}
 }
 
-// neededAfterAll reads the API server: the deletion that follows cannot be undone.
+// neededAfterAll reads the API server: the deletion that follows cannot be undone. It reports as well
+// that the intent was completed meanwhile.
 func (c *Controller) neededAfterAll(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent,
 ) (bool, error) {
@@ -107,7 +102,11 @@ func (c *Controller) neededAfterAll(
 	pv, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, intent.Volume.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return false, nil
+		_, kept := c.intents.Get(string(intent.Volume.Spec.ClaimRef.UID))
+		if !kept { // this process has deleted the volume with its PersistentVolume, and the intent before that
+			c.end(pvc, intent)
+		}
+		return !kept, nil
 	case err != nil:
 		return false, fmt.Errorf("is there a PersistentVolume %q: %w", intent.Volume.Name, err)
 	case !c.matches(pv, intent):

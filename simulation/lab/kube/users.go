@@ -268,7 +268,7 @@ func (w *World) pickWatched() string {
 }
 
 // faultActions are what happens to machines and processes.
-func (w *World) faultActions() []lab.Action {
+func (w *World) faultActions() []lab.Action { //nolint:funlen // a table
 	replica := func() *replica { return lab.Pick(w.lab, w.replicas...) }
 	return []lab.Action{
 		{Name: "a process crashes", Weight: 3, Do: func() {
