@@ -313,7 +313,7 @@ func (w *World) faultActions() []lab.Action { //nolint:funlen // a table
 				}
 			}
 		}},
-		{Name: "the leader crashes or is cut off from the Lease", Weight: 2, Do: func() {
+		{Name: "the leader crashes, is cut off from the Lease or connected again", Weight: 2, Do: func() {
 			for _, r := range w.replicas {
 				switch p := r.now(); {
 				case p.Name() != w.holder:
