@@ -277,18 +277,20 @@ func TestDetach_undoesWhatAFailedCallMayHavePublished(t *testing.T) {
 // status was lost.
 func TestDetach_leavesWhatTheStatusRecordsToWhoRemovesItByForce(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
-	var lost, removed atomic.Bool
+	var lost atomic.Bool
 	w.LoseAnswers("patch", "volumeattachments", func(q apiserver.Request) error {
 		if q.Subresource == "status" && !lost.Swap(true) {
 			return errors.New("etcdserver: request timed out")
 		}
 		return nil
 	})
-	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
-		if rpc == "ControllerUnpublishVolume" && !removed.Load() {
-			return csidriver.Fail(codes.Unavailable, "busy")
+	detaching, detach := make(chan struct{}), make(chan struct{})
+	blocked := block("ControllerUnpublishVolume", detaching, detach)
+	w.driver.Before = func(ctx context.Context, rpc string, request any) error {
+		if err := blocked(ctx, rpc, request); err != nil || rpc != "ControllerUnpublishVolume" {
+			return err
 		}
-		return nil
+		return csidriver.Fail(codes.Unavailable, "busy")
 	}
 	c := New(w.Env, Options{Reconcile: -1})
 	w.Run(w.Env, c)
@@ -301,11 +303,18 @@ func TestDetach_leavesWhatTheStatusRecordsToWhoRemovesItByForce(t *testing.T) {
 		}
 		return nil
 	})
+	w.Delete(va)
+	<-detaching // the call of the deletion, which fails once the attachment is gone
 	w.removeByForce(va)
-	calls := w.driver.Count("ControllerUnpublishVolume") // of the deletion, before its end
-	removed.Store(true)
+	w.Eventually(func() error {
+		if _, found := c.attachments.Get("va"); found {
+			return errors.New("the controller does not know yet")
+		}
+		return nil
+	})
+	close(detach)
 	w.Never(200*time.Millisecond, func() error {
-		if n := w.driver.Count("ControllerUnpublishVolume"); n > calls+1 || len(w.driver.Attachments()) == 0 {
+		if n := w.driver.Count("ControllerUnpublishVolume"); n > 1 {
 			return fmt.Errorf("it is unpublished, by %d calls", n)
 		}
 		return nil
