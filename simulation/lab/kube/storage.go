@@ -364,6 +364,11 @@ func (w *World) observeVolume(c apiserver.Change) {
 	spec, _ := c.Object["spec"].(map[string]any)
 	source, _ := spec["csi"].(map[string]any)
 	handle, _ := source["volumeHandle"].(string)
+	if c.Event == "ADDED" && w.outrun() {
+		// The Lease was deleted, and two processes work: one saves a volume that was saved by the
+		// other, retained and deleted, and neither can know that.
+		w.retained.givesUp(handle)
+	}
 	unprotected := false
 	if spec["persistentVolumeReclaimPolicy"] == "Retain" {
 		w.gone.kept[c.Name] = true
