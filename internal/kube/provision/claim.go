@@ -51,6 +51,13 @@ func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, 
 		c.forgetBound(uid)
 		return 0, nil
 	}
+	if saved := c.progress.of(uid).saved; saved != "" && c.pending(pvc) {
+		gone, pause, err := c.isGone(ctx, pvc, saved)
+		if !gone {
+			return pause, err
+		}
+		c.progress.note(uid, func(s *step) { s.saved = "" })
+	}
 	if !c.needsVolume(pvc) {
 		return c.nameConflict(pvc)
 	}
@@ -65,6 +72,30 @@ func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, 
 	return c.begin(ctx, pvc, class)
 }
 
+// isGone reports whether the PersistentVolume that was saved for a claim is gone; else, when to
+// look again. A watch that was interrupted may have shown neither its creation nor its end, so
+// that the API server is asked about what the cache lacks.
+func (c *Controller) isGone(
+	ctx context.Context, pvc *corev1.PersistentVolumeClaim, version string,
+) (gone bool, again time.Duration, err error) {
+	if !c.volumes.ReachedVersion(version) {
+		return false, c.options.CacheLag, nil
+	}
+	name := c.volumeName(pvc)
+	if _, cached := c.volumes.Get(name); cached {
+		again, err = c.nameConflict(pvc)
+		return false, again, err
+	}
+	_, err = c.env.Core.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, 0, nil
+	case err != nil:
+		return false, 0, fmt.Errorf("is there a PersistentVolume %q: %w", name, err)
+	}
+	return false, c.options.CacheLag, nil
+}
+
 func (c *Controller) claim(uid types.UID) *corev1.PersistentVolumeClaim {
 	for _, pvc := range c.claims.By(cluster.ClaimByUID(), string(uid)) {
 		return pvc
@@ -74,7 +105,7 @@ func (c *Controller) claim(uid types.UID) *corev1.PersistentVolumeClaim {
 
 // needsVolume reports whether this process is to create a volume for a claim.
 func (c *Controller) needsVolume(pvc *corev1.PersistentVolumeClaim) bool {
-	if !c.pending(pvc) || !c.serves(pvc) || pvc.DeletionTimestamp != nil || c.progress.of(pvc.UID).done {
+	if !c.pending(pvc) || !c.serves(pvc) || pvc.DeletionTimestamp != nil || c.progress.of(pvc.UID).saved != "" {
 		return false
 	}
 	_, exists := c.volumes.Get(c.volumeName(pvc))

@@ -358,14 +358,10 @@ func (c *Controller) finish(
 		c.progress.forget(uid)
 		c.endTrace(intent, nil)
 	} else {
-		gone := false
 		c.progress.note(uid, func(s *step) {
-			gone = s.gone == saved.UID // an administrator was faster
-			*s = step{updated: s.updated, asked: s.asked, saving: true, done: !gone, unbound: c.unboundTrace(intent)}
+			*s = step{updated: s.updated, asked: s.asked, saving: true, saved: saved.ResourceVersion, unbound: c.unboundTrace(intent)}
 		})
-		if gone {
-			c.claimQueue.Add(string(uid))
-		}
+		c.claimQueue.AddAfter(string(uid), c.options.CacheLag)
 	}
 	if volume == nil {
 		return

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -68,31 +70,50 @@ func TestProvision_againWhenTheVolumeWentBeforeItWasBound(t *testing.T) {
 }
 
 // TestProvision_againWhenTheVolumeWentBeforeItsAnswer: the watch was faster with both than the
-// API server with the answer to the creation.
+// API server with the answer to the creation, or it was interrupted and showed neither.
 func TestProvision_againWhenTheVolumeWentBeforeItsAnswer(t *testing.T) {
-	w := newWorld(t, newClass(retain))
-	controller, _ := w.run()
-	var once sync.Once
-	deleted := make(chan types.UID, 1)
-	w.LoseAnswers("create", "persistentvolumes", func(apiserver.Request) error {
-		once.Do(func() {
-			pv := w.pv("pvc-uid-a")
-			w.Delete(pv)
-			for began := time.Now(); controller.progress.of("uid-a").gone != pv.UID && time.Since(began) < 10*time.Second; {
-				time.Sleep(time.Millisecond)
-			}
-			deleted <- pv.UID
+	for name, interrupted := range map[string]bool{"and the watch showed it": false, "and the watch did not show it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass(retain))
+			var down atomic.Bool
+			w.React("watch", "persistentvolumes", func(apiserver.Request) error {
+				if down.Load() {
+					return apierrors.NewServiceUnavailable("down")
+				}
+				return nil
+			})
+			controller, _ := w.run(func(_ *cluster.Env, o *Options) { o.CacheLag = 100 * time.Millisecond })
+			w.React("create", "persistentvolumes", func(apiserver.Request) error {
+				if interrupted && !down.Swap(true) {
+					w.BreakWatches()
+				}
+				return nil
+			})
+			var once sync.Once
+			deleted := make(chan types.UID, 1)
+			w.LoseAnswers("create", "persistentvolumes", func(apiserver.Request) error {
+				once.Do(func() {
+					pv := w.pv("pvc-uid-a")
+					w.Delete(pv)
+					for began := time.Now(); !interrupted && !controller.volumes.ReachedVersion(pv.ResourceVersion) && time.Since(began) < 10*time.Second; {
+						time.Sleep(time.Millisecond)
+					}
+					down.Store(false)
+					deleted <- pv.UID
+				})
+				return nil
+			})
+			w.Add(newClaim("a"))
+			first := <-deleted
+			w.Eventually(func() error {
+				if again := w.pv("pvc-uid-a"); again == nil || again.UID == first {
+					return errors.New("the claim is left without a volume")
+				}
+				return nil
+			})
 		})
-		return nil
-	})
-	w.Add(newClaim("a"))
-	first := <-deleted
-	w.Eventually(func() error {
-		if again := w.pv("pvc-uid-a"); again == nil || again.UID == first {
-			return errors.New("the claim is left without a volume")
-		}
-		return nil
-	})
+	}
 }
 
 // TestReplay_leavesADamagedRecordAlone: what cannot be read may be a volume.

@@ -154,7 +154,6 @@ func (c *Controller) volumeChanged(old, now *corev1.PersistentVolume) {
 	if now == nil {
 		// A claim may wait for the end of an object of its volume's name.
 		if old.Spec.ClaimRef != nil && c.made(old) {
-			c.progress.note(old.Spec.ClaimRef.UID, func(s *step) { s.done, s.gone = false, old.UID })
 			c.claimQueue.Add(string(old.Spec.ClaimRef.UID))
 		}
 		return

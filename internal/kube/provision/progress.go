@@ -32,12 +32,10 @@ type step struct {
 	refused bool
 	// saving is set once this process may have tried to create a PersistentVolume of the claim.
 	saving bool
-	// done is set when the PersistentVolume exists and the cache does not show the
-	// claim as bound yet.
-	done bool
-	// gone is the UID of the last PersistentVolume of the claim whose end the watch reported.
-	gone types.UID
-	// unbound is the trace of a claim that is done, without its end.
+	// saved is the version of the PersistentVolume that was created or found, and is the claim's
+	// until the claim is bound or that PersistentVolume is gone.
+	saved string
+	// unbound is the trace of a claim whose PersistentVolume is saved, without its end.
 	unbound unboundTrace
 	// slow and slowClass delay a claim whose class the driver rejected.
 	slow      time.Time
@@ -114,7 +112,7 @@ func (p *progress) note(uid types.UID, change func(*step)) {
 	change(known)
 }
 
-// takeUnbound returns the trace of a claim that is done, to the first caller.
+// takeUnbound returns the trace of a claim whose PersistentVolume is saved, to the first caller.
 func (p *progress) takeUnbound(uid types.UID) (taken unboundTrace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 const recordSize = 72
 
 // pause leaves the processor to others between two records.
-const pause = 20 * time.Millisecond
+const pause = 100 * time.Millisecond
 
 // record is that of a number: the number and a checksum.
 func record(number int) []byte {

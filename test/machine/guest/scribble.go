@@ -20,7 +20,7 @@ const (
 	// scribbleWrite is the length of a write of scribble, in sectors.
 	scribbleWrite = 64
 	// scribblePause leaves the processor to others between two writes.
-	scribblePause = 50 * time.Millisecond
+	scribblePause = 100 * time.Millisecond
 )
 
 // scribbled is the content of a sector of scribble's file: its number and that of the
@@ -34,11 +34,16 @@ func scribbled(sector, write int) []byte {
 // checkScribbled returns an error if a sector has something else than zeros or what
 // scribble wrote to it: data of other files, or half of two writes.
 func checkScribbled(file io.ReaderAt) error {
-	content, zeros := make([]byte, sectorSize), make([]byte, sectorSize)
+	zeros := make([]byte, sectorSize)
+	part := make([]byte, scribbleWrite*sectorSize)
 	for sector := range scribbleSectors {
-		if _, err := file.ReadAt(content, int64(sector)*sectorSize); err != nil {
-			return err
+		at := sector % scribbleWrite * sectorSize
+		if at == 0 {
+			if _, err := file.ReadAt(part, int64(sector)*sectorSize); err != nil {
+				return err
+			}
 		}
+		content := part[at : at+sectorSize]
 		if bytes.Equal(content, zeros) {
 			continue
 		}
