@@ -71,11 +71,20 @@ func (s *Server) now() string { return time.Now().Add(s.skew).UTC().Format(time.
 
 // BreakWatches ends the watches of a process, or all for "*".
 func (s *Server) BreakWatches(process string) {
+	s.endWatches(func(q Request) bool { return process == "*" || q.Process == process })
+}
+
+// BreakWatchesOf ends the watches of a resource. What they have not sent yet is lost.
+func (s *Server) BreakWatchesOf(resource string) {
+	s.endWatches(func(q Request) bool { return q.Resource == resource })
+}
+
+func (s *Server) endWatches(which func(Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for collection, watchers := range s.watches {
 		s.watches[collection] = slices.DeleteFunc(watchers, func(w *watcher) bool {
-			ends := process == "*" || w.request.Process == process
+			ends := which(w.request)
 			if ends {
 				w.stop()
 			}

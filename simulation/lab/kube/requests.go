@@ -28,6 +28,7 @@ const (
 	lost       = "answer lost"
 	failed     = "500 after the effect"
 	taken      = "500 after the effect, and an administrator takes it"
+	unseen     = "an administrator deletes it, and no watch shows it"
 	late       = "answer late"
 	keptFirst  = "an administrator retains it first, answer late"
 	oneEvent   = "one event"
@@ -121,7 +122,7 @@ func (w *World) faultsOf(q *apiserver.Request) []string {
 		faults = append(faults, forbidden)
 	}
 	if q.Verb == "create" && q.Resource == volumes {
-		faults = append(faults, taken)
+		faults = append(faults, taken, unseen)
 	}
 	return faults
 }
@@ -172,6 +173,8 @@ func (w *World) after(q *apiserver.Request) error {
 	case taken:
 		w.takeAway(nameIn(q.Body))
 		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	case unseen:
+		w.removeUnseen(nameIn(q.Body))
 	case late, keptFirst:
 		if _, err := p.Pass(context.Background(), lab.Step{Kind: "answer of " + kind(*q), Object: name(*q)}); err != nil {
 			return apiserver.ErrConnection

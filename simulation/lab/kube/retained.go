@@ -180,6 +180,21 @@ func (w *World) takeAway(name string) {
 	}
 }
 
+// removeUnseen is what an administrator does who retains and deletes a new PersistentVolume, and
+// not its claim, while the watches of PersistentVolumes are interrupted.
+func (w *World) removeUnseen(name string) {
+	pv, ok := get[*corev1.PersistentVolume](w.mirror, volumes, "", name)
+	if !ok {
+		return
+	}
+	w.lab.Note("* an administrator deletes a new PersistentVolume that no watch shows")
+	w.server.BreakWatchesOf(volumes)
+	w.retain(pv)
+	pv, _ = get[*corev1.PersistentVolume](w.mirror, volumes, "", name)
+	w.drop(pv)
+	w.server.Compact()
+}
+
 // snapshotOf is the handle of a content's snapshot; "" if it has none yet.
 func snapshotOf(content *snapshotv1.VolumeSnapshotContent) string {
 	if content.Status == nil || content.Status.SnapshotHandle == nil {
