@@ -53,6 +53,7 @@ func (w *world) records() (r records, err error) {
 // converged returns an error until everything is as the objects say. What cannot be so must
 // be explained.
 func (w *world) converged() error {
+	w.storage.endGivenUp()
 	if w.host == nil || !w.host.ready {
 		return errors.New("the host is not ready")
 	}
@@ -201,7 +202,7 @@ func (w *world) mustRun(pod *corev1.Pod) bool {
 			return false
 		}
 		block := pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock
-		if block != (len(pod.Spec.Containers[0].VolumeDevices) > 0) && pod.Annotations[pods.HolderAnnotation] == "" {
+		if block != (len(pod.Spec.Containers[0].VolumeDevices) > 0) && !w.knewClaim(pod, pvc) {
 			return false
 		}
 		if pv := w.objects.volume(pvc.Spec.VolumeName); pv == nil ||
@@ -210,6 +211,12 @@ func (w *world) mustRun(pod *corev1.Pod) bool {
 		}
 	}
 	return true
+}
+
+// knewClaim: the pod is of a hold that was made when the claim existed, and the host gave it the
+// claim's mode. A claim that was deleted and made again may have another one.
+func (w *world) knewClaim(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) bool {
+	return pod.Annotations[pods.HolderAnnotation] != "" && pvc.CreationTimestamp.Before(&pod.CreationTimestamp)
 }
 
 // isOncePod: a PersistentVolume of the volume gives it to one pod only.
@@ -401,6 +408,7 @@ func (w *world) deleteEverything() {
 
 // empty returns an error until nothing is left of the objects that are deleted.
 func (w *world) empty() error {
+	w.storage.endGivenUp()
 	for _, kind := range transient() {
 		for _, key := range slices.Sorted(maps.Keys(w.objects.byKey)) {
 			if name, ok := strings.CutPrefix(key, kind+" "); ok {

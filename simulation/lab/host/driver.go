@@ -41,7 +41,8 @@ type ledger struct {
 	attached  map[string]bool // node IDs
 	staging   string          // path; "" if it is not staged
 	published map[string]bool // paths
-	// givenUp: an administrator gave up a pod with the volume, whose use the driver may keep.
+	// givenUp: an administrator gave up a pod with the volume. The host skips calls that the driver
+	// does not answer, and the driver may keep that use while the volume gets others.
 	givenUp bool
 }
 
@@ -128,6 +129,24 @@ func (s *storage) reboot(detach bool) {
 		}
 	}
 	s.pending = map[string]bool{}
+}
+
+// endGivenUp is what an administrator does who gave up a pod: once it is gone, he ends what the
+// driver still has published for it, since the driver refuses other calls for the volume until then.
+func (s *storage) endGivenUp() {
+	for _, id := range slices.Sorted(maps.Keys(s.ledger)) {
+		known := s.ledger[id]
+		for _, path := range slices.Sorted(maps.Keys(known.published)) {
+			if !known.givenUp || s.w.objects.hasPodAt(path) {
+				continue
+			}
+			request := &csi.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: path}
+			answer := &csi.NodeUnpublishVolumeResponse{}
+			if err := s.calls.Invoke(context.Background(), csi.Node_NodeUnpublishVolume_FullMethodName, request, answer); err != nil {
+				s.w.lab.Note("an administrator cannot end the use of %s at %s: %v", id, path, err)
+			}
+		}
+	}
 }
 
 // asks reports whether a call changes nothing.
@@ -348,7 +367,7 @@ func (w *world) called(c *call) {
 			w.violated("ControllerPublishVolume of %s to %s, which is %s", c.object, r.GetNodeId(), known)
 		}
 	case *csi.ControllerUnpublishVolumeRequest:
-		if known.staging != "" || len(known.published) > 0 {
+		if (known.staging != "" || len(known.published) > 0) && !known.givenUp {
 			w.violated("ControllerUnpublishVolume of %s, which is %s", c.object, known)
 		}
 	case *csi.NodeStageVolumeRequest:
@@ -363,7 +382,7 @@ func (w *world) called(c *call) {
 	case *csi.NodeUnpublishVolumeRequest:
 		w.mayUnpublish(r.GetTargetPath())
 	case *csi.NodeUnstageVolumeRequest:
-		if len(known.published) > 0 {
+		if len(known.published) > 0 && !known.givenUp {
 			w.violated("NodeUnstageVolume of %s, which is %s", c.object, known)
 		}
 		if known.staging != "" && known.staging != r.GetStagingTargetPath() {
@@ -394,7 +413,7 @@ func (w *world) mayPublish(c *call, r *csi.NodePublishVolumeRequest, known *ledg
 		w.violated("NodePublishVolume of %s from %s; it is staged at %s", c.object, r.GetStagingTargetPath(), known.staging)
 	}
 	mode := r.GetVolumeCapability().GetAccessMode().GetMode()
-	if mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+	if mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER || known.givenUp {
 		return
 	}
 	for path := range known.published {

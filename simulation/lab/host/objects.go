@@ -154,6 +154,11 @@ func (o *objects) pod(key string) *corev1.Pod {
 	return pod
 }
 
+// hasPodAt reports whether a path of a volume is that of a pod that exists.
+func (o *objects) hasPodAt(path string) bool {
+	return slices.ContainsFunc(list[*corev1.Pod](o), func(pod *corev1.Pod) bool { return strings.Contains(path, string(pod.UID)) })
+}
+
 func (o *objects) volume(name string) *corev1.PersistentVolume {
 	volume, _ := o.byKey["persistentvolumes "+name].(*corev1.PersistentVolume)
 	return volume
