@@ -367,7 +367,7 @@ func (w *world) called(c *call) {
 			w.violated("ControllerPublishVolume of %s to %s, which is %s", c.object, r.GetNodeId(), known)
 		}
 	case *csi.ControllerUnpublishVolumeRequest:
-		if (known.staging != "" || len(known.published) > 0) && !known.givenUp {
+		if known.isPublished() || known.staging != "" && !known.givenUp {
 			w.violated("ControllerUnpublishVolume of %s, which is %s", c.object, known)
 		}
 	case *csi.NodeStageVolumeRequest:
@@ -382,7 +382,7 @@ func (w *world) called(c *call) {
 	case *csi.NodeUnpublishVolumeRequest:
 		w.mayUnpublish(r.GetTargetPath())
 	case *csi.NodeUnstageVolumeRequest:
-		if len(known.published) > 0 && !known.givenUp {
+		if known.isPublished() {
 			w.violated("NodeUnstageVolume of %s, which is %s", c.object, known)
 		}
 		if known.staging != "" && known.staging != r.GetStagingTargetPath() {
@@ -390,6 +390,9 @@ func (w *world) called(c *call) {
 		}
 	}
 }
+
+// isPublished reports whether the volume is published, other than for a pod that was given up.
+func (l *ledger) isPublished() bool { return len(l.published) > 0 && !l.givenUp }
 
 func (l *ledger) isInUse() bool {
 	return l.staging != "" || len(l.published) > 0 || len(l.attached) > 0
