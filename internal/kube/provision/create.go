@@ -361,7 +361,7 @@ func (c *Controller) finish(
 		c.progress.note(uid, func(s *step) {
 			*s = step{updated: s.updated, asked: s.asked, saving: true, saved: saved.ResourceVersion, unbound: c.unboundTrace(intent)}
 		})
-		c.claimQueue.AddAfter(string(uid), c.options.CacheLag)
+		c.claimQueue.AddAfter(string(uid), c.options.CacheLag) // no event may tell that it went: isGone
 	}
 	if volume == nil {
 		return

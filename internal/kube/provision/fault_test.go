@@ -96,7 +96,11 @@ func TestProvision_againWhenTheVolumeWentBeforeItsAnswer(t *testing.T) {
 				once.Do(func() {
 					pv := w.pv("pvc-uid-a")
 					w.Delete(pv)
-					for began := time.Now(); !interrupted && !controller.volumes.ReachedVersion(pv.ResourceVersion) && time.Since(began) < 10*time.Second; {
+					shown := func() bool {
+						_, cached := controller.volumes.Get(pv.Name)
+						return !cached && controller.volumes.ReachedVersion(pv.ResourceVersion)
+					}
+					for began := time.Now(); !interrupted && !shown() && time.Since(began) < 10*time.Second; {
 						time.Sleep(time.Millisecond)
 					}
 					down.Store(false)

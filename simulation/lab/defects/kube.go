@@ -35,8 +35,10 @@ func Kube() []Defect {
 			"external-provisioner #1469: a claim that only a stale cache shows gets a volume",
 			"	if !known.saving && time.Since(c.started) > c.options.CacheLag", "	if defect(\"provisioner-1469\") || !known.saving && time.Since(c.started) > c.options.CacheLag"),
 		planted("unseen-volume-awaited", claims,
-			"found.md: a PersistentVolume was created and deleted while the watch was interrupted, and its claim waited for its end (Sieve: missed state)",
-			"	if !c.volumes.ReachedVersion(version) {\n", "	if defect(\"unseen-volume-awaited\") || !c.volumes.ReachedVersion(version) {\n"),
+			"found.md: a PersistentVolume was created and deleted while the watch was interrupted, "+
+				"and nothing woke its claim (Sieve: missed state)",
+			"	if !c.volumes.ReachedVersion(version) {\n",
+			"	if defect(\"unseen-volume-awaited\") || !c.volumes.ReachedVersion(version) {\n"),
 		planted("provisioner-1507", creation,
 			"external-provisioner #1507: the finalizer of a source stays when the claim that copies it is deleted",
 			"	if intent.Source != \"\" {\n", "	if intent.Source != \"\" && !defect(\"provisioner-1507\") {\n"),
