@@ -435,29 +435,54 @@ func TestSelect_theNodeOfTheSource(t *testing.T) {
 }
 
 // TestSelect_beforeTheRemovalIsHandled: the cache shows that a node has removed its
-// selection before the handlers of that change run, and another change queues the claim.
+// selection before the handlers of that change run, or those of the selection, and another
+// change queues the claim.
 func TestSelect_beforeTheRemovalIsHandled(t *testing.T) {
-	w := newWorld(t, twoNodes(newClaim("src", bound), newVolume("src", at(hostKey, "n2")), newClaim("a", cloneOf("src"), ofClass("fast")))...)
-	cached, handled := make(chan struct{}), make(chan struct{})
-	w.run(func(env *cluster.Env, _ *Options) {
-		env.Set.Claims().OnChange(func(old, now *corev1.PersistentVolumeClaim) {
-			if old != nil && now != nil && claim.SelectedNode(old) != "" && claim.SelectedNode(now) == "" {
-				close(cached)
-				<-handled
+	for name, row := range map[string]struct{ selection, removal bool }{
+		"the removal is not handled":                           {removal: true},
+		"the selection is handled after the removal is cached": {selection: true, removal: true},
+		"neither the selection nor the removal are handled":    {selection: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			selection, removal := make(chan struct{}), make(chan struct{})
+			handleSelection := sync.OnceFunc(func() { close(selection) })
+			var cached *cluster.Store[*corev1.PersistentVolumeClaim]
+			w := newWorld(t, twoNodes(newClaim("src", bound), newVolume("src", at(hostKey, "n2")), newClaim("a", cloneOf("src"), ofClass("fast")))...)
+			w.run(func(env *cluster.Env, _ *Options) {
+				cached = env.Set.Claims()
+				cached.OnChange(func(old, now *corev1.PersistentVolumeClaim) {
+					switch {
+					case old == nil || now == nil:
+					case row.selection && claim.SelectedNode(old) == "" && claim.SelectedNode(now) != "":
+						<-selection
+					case row.removal && claim.SelectedNode(old) != "" && claim.SelectedNode(now) == "":
+						<-removal
+					}
+				})
+			})
+			t.Cleanup(func() { close(removal) })
+			t.Cleanup(handleSelection)
+			w.selected("a", "n2")
+			w.Put(newClaim("a", cloneOf("src"), ofClass("fast"))) // the node is full
+			w.Eventually(func() error {
+				if pvc, found := cached.Get("ns/a"); !found || claim.SelectedNode(pvc) != "" {
+					return errors.New("the removal is not cached")
+				}
+				return nil
+			})
+			if row.removal {
+				handleSelection()
 			}
+			w.Put(newVolume("src", at(hostKey, "n2"), func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeReleased }))
+			w.Never(100*time.Millisecond, func() error {
+				if node := claim.SelectedNode(w.claim("a")); node != "" {
+					return fmt.Errorf("node %q is selected again at once", node)
+				}
+				return nil
+			})
 		})
-	})
-	w.selected("a", "n2")
-	w.Put(newClaim("a", cloneOf("src"), ofClass("fast"))) // the node is full
-	<-cached
-	w.Put(newVolume("src", at(hostKey, "n2"), func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeReleased }))
-	w.Never(100*time.Millisecond, func() error {
-		if node := claim.SelectedNode(w.claim("a")); node != "" {
-			return fmt.Errorf("node %q is selected again at once", node)
-		}
-		return nil
-	})
-	close(handled)
+	}
 }
 
 // TestSources_ofANodeThatIsGone: nothing else removes their finalizers.

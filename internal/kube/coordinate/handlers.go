@@ -69,20 +69,26 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 }
 
 // place keeps account of the claim's room on its selected node until it has a volume, and
-// of the nodes that have removed their selection.
+// of the nodes that have removed their selection. The cache may already show the removal of
+// a selection when the selection itself is handled.
 func (c *Controller) place(old, now *corev1.PersistentVolumeClaim) {
+	changed := now
 	if current, found := c.claims.Get(cluster.KeyOf(now)); found && current.UID == now.UID {
-		now = current // this process's own write may be newer
+		now = current // this process's own write may be newer, too
 	}
 	node := claim.SelectedNode(now)
-	if old != nil && node == "" && now.Spec.VolumeName == "" {
-		c.placements.skip(now.UID, claim.SelectedNode(old))
-	}
-	if node == "" || !c.pending(now) {
+	switch {
+	case node != "" && c.pending(now):
+		c.placements.put(now.UID, placement{node: node, key: cluster.KeyOf(now), bytes: size(now), written: true})
+	case node == "" && now.Spec.VolumeName == "":
+		if old != nil {
+			c.placements.skip(now.UID, claim.SelectedNode(old))
+		}
+		c.placements.skip(now.UID, claim.SelectedNode(changed))
+		c.placements.deselected(now.UID)
+	default:
 		c.placements.remove(now.UID)
-		return
 	}
-	c.placements.put(now.UID, placement{node: node, key: cluster.KeyOf(now), bytes: size(now)})
 }
 
 // release queues the source of a claim that does not wait for it any more.

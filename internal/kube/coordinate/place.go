@@ -146,7 +146,8 @@ func (c *Controller) selectWithRoom(
 	return c.writeNode(ctx, pvc, chosen)
 }
 
-// writeNode writes the node into the claim, unless the claim has changed meanwhile.
+// writeNode writes the node for which the claim is put into the claim, unless the claim has
+// changed meanwhile.
 func (c *Controller) writeNode(ctx context.Context, pvc *corev1.PersistentVolumeClaim, node string) (time.Duration, error) {
 	ops := []cluster.Op{
 		cluster.TestVersion(pvc.ResourceVersion), cluster.SetLabel(pvc, claim.NodeLabel, claim.NodeLabelValue(node)),
@@ -161,6 +162,7 @@ func (c *Controller) writeNode(ctx context.Context, pvc *corev1.PersistentVolume
 		c.placements.remove(pvc.UID)
 		return ended(err, "select node %q for %s", node, claim.Describe(pvc))
 	}
+	c.placements.wrote(pvc.UID)
 	return 0, c.hit("select/after")
 }
 

@@ -18,6 +18,7 @@ const defaultSkip = time.Minute
 type placement struct {
 	node, key string
 	bytes     int64
+	written   bool // false while this process writes the selection
 }
 
 // placements are those of all pending claims. They follow from the claims; only skipped
@@ -88,12 +89,23 @@ func (p *placements) forget(claim types.UID) {
 	delete(p.skipped, claim)
 }
 
+// wrote records that the claim names the node that was put for it.
+func (p *placements) wrote(claim types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if placed, found := p.claims[claim]; found {
+		placed.written = true
+		p.putLocked(claim, placed)
+	}
+}
+
 // deselected removes a claim from the node that the claim no longer names, and skips the
-// node. The cache may show that before the change is handled.
+// node. The cache may show that before the change is handled. A selection that is being
+// written stays.
 func (p *placements) deselected(claim types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old, found := p.claims[claim]; found {
+	if old := p.claims[claim]; old.written {
 		p.removeLocked(claim)
 		p.skipLocked(claim, old.node)
 	}

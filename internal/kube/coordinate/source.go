@@ -60,7 +60,9 @@ func (c *Controller) selectBySource(
 	if pause := c.placements.skips(pvc.UID, candidates[0].name); pause > 0 {
 		return min(pause, recheckPeriod), nil
 	}
-	return c.writeNode(ctx, pvc, candidates[0].name)
+	node := candidates[0].name
+	c.placements.put(pvc.UID, placement{node: node, key: cluster.KeyOf(pvc), bytes: size(pvc)})
+	return c.writeNode(ctx, pvc, node)
 }
 
 // nodesOf returns the nodes on which a copy of a source can be created, or what the source
