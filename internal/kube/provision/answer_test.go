@@ -286,21 +286,42 @@ func TestReschedule_leavesAnotherChoiceAlone(t *testing.T) {
 	}
 }
 
-// TestStale_aClaimThatWasBoundAndDeletedLongAgo is external-provisioner#1469:
-// the cache still shows the claim.
+// TestStale_aClaimThatWasBoundAndDeletedLongAgo is external-provisioner#1469: the cache still
+// shows the claim. In the last row the watch was interrupted, and reports the creation before
+// the deletion.
 func TestStale_aClaimThatWasBoundAndDeletedLongAgo(t *testing.T) {
-	pvc := newClaim("a")
-	w := newWorld(t, newClass(), pvc)
-	w.React("get", "persistentvolumeclaims", func(q apiserver.Request) error {
-		return apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), q.Name)
-	})
-	w.run()
-	w.Never(150*time.Millisecond, func() error {
-		if len(w.calls()) > 0 {
-			return errors.New("a volume is made for a claim that is gone")
-		}
-		return nil
-	})
+	for name, row := range map[string]struct {
+		lag, running time.Duration
+	}{
+		"a process that has just started":     {time.Minute, 0},
+		"a process that learns of it so late": {300 * time.Millisecond, 400 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass())
+			read := make(chan struct{}, 100)
+			w.React("get", "persistentvolumeclaims", func(q apiserver.Request) error {
+				read <- struct{}{}
+				return apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), q.Name)
+			})
+			w.run(func(_ *cluster.Env, o *Options) { o.CacheLag = row.lag })
+			time.Sleep(row.running)
+			w.Add(newClaim("a", func(pvc *corev1.PersistentVolumeClaim) {
+				pvc.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+			}))
+			select {
+			case <-read:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the claim is not read")
+			}
+			w.Never(100*time.Millisecond, func() error {
+				if len(w.calls()) > 0 {
+					return errors.New("a volume is made for a claim that is gone")
+				}
+				return nil
+			})
+		})
+	}
 }
 
 func TestStale_noSecondVolumeWhileTheCacheIsBehind(t *testing.T) {

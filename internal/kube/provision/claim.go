@@ -189,7 +189,7 @@ func (c *Controller) begin(
 func (c *Controller) current(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, known step,
 ) (*corev1.PersistentVolumeClaim, error) {
-	if !known.saving && time.Since(c.started) > c.options.CacheLag && time.Since(known.updated) < c.options.CacheLag {
+	if !known.saving && time.Since(c.started) > c.options.CacheLag && c.isNew(pvc, known) {
 		return pvc, nil
 	}
 	live, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).Get(ctx, pvc.Name, metav1.GetOptions{})
@@ -202,6 +202,12 @@ func (c *Controller) current(
 		return nil, nil
 	}
 	return live, nil
+}
+
+// isNew reports whether the watch has just reported a claim that was just created. A watch
+// that was interrupted for long reports claims of that time before their deletion.
+func (c *Controller) isNew(pvc *corev1.PersistentVolumeClaim, known step) bool {
+	return time.Since(known.updated) < c.options.CacheLag && time.Since(pvc.CreationTimestamp.Time) < c.options.CacheLag
 }
 
 // attempt prepares the request, writes the intent and creates the volume.

@@ -61,7 +61,7 @@ func newClaim(name string, change ...func(*corev1.PersistentVolumeClaim)) *corev
 	class := "fast"
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: name, UID: types.UID("uid-" + name),
+			Namespace: "ns", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Now(),
 			Annotations: map[string]string{provisionerAnnotation: driverName},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{

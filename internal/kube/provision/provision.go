@@ -89,8 +89,9 @@ type Options struct {
 	// SourceWorkers, that of the other queues if zero, is how many sources of copies have
 	// their finalizers removed at once.
 	SourceWorkers int
-	// CacheLag, 30 s if zero, is for how long after the start, or the last change of a claim,
-	// the cache may lack changes by another process.
+	// CacheLag, 30 s if zero, is for how long after the start the cache may lack changes by
+	// another process, and for how long after the creation of a claim, and after the watch
+	// has reported it, the cache is trusted to have the claim.
 	CacheLag time.Duration
 	// ForgetAfter, intent.DefaultFlushAfter if zero, is how long the intent of a volume
 	// with a PersistentVolume may wait to be removed together with others.
