@@ -171,18 +171,18 @@ func (m *Manager) claimUse(
 }
 
 // fitsMode returns an error if a container uses a device as a directory, or a directory
-// as a device.
+// as a device: the claim was made again with another mode.
 func fitsMode(pod *corev1.Pod, volume string, block bool) error {
+	mode, has, wants := corev1.PersistentVolumeFilesystem, "volumeDevices", "volumeMounts"
+	if block {
+		mode, has, wants = corev1.PersistentVolumeBlock, wants, has
+	}
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		mounts := slices.ContainsFunc(container.VolumeMounts, func(v corev1.VolumeMount) bool { return v.Name == volume })
 		devices := slices.ContainsFunc(container.VolumeDevices, func(v corev1.VolumeDevice) bool { return v.Name == volume })
-		switch {
-		case block && mounts:
-			return fmt.Errorf("%w: container %s has it in volumeMounts, and its claim has volumeMode Block: use volumeDevices",
-				errLocal, container.Name)
-		case !block && devices:
-			return fmt.Errorf("%w: container %s has it in volumeDevices, and its claim has volumeMode Filesystem: use volumeMounts",
-				errLocal, container.Name)
+		if block && mounts || !block && devices {
+			return fmt.Errorf("%w: container %s has it in %s, and its claim has volumeMode %s: delete the pod and create it with %s, "+
+				"or release the hold and hold the claim again", errLocal, container.Name, has, mode, wants)
 		}
 	}
 	return nil

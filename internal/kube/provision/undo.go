@@ -27,8 +27,8 @@ func (c *Controller) undo(
 		}
 		return 0, err
 	}
-	needed, err := c.neededAfterAll(ctx, pvc, intent)
-	if needed || err != nil {
+	settled, err := c.settleLive(ctx, pvc, intent)
+	if settled || err != nil {
 		return time.Second, err // the cache is behind
 	}
 	request, volume, err := c.create(ctx, intent, false, c.read(ctx, intent))
@@ -89,9 +89,10 @@ func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, intent volumeIntent)
 	}
 }
 
-// neededAfterAll reads the API server: the deletion that follows cannot be undone. It reports as well
-// that the intent was completed meanwhile.
-func (c *Controller) neededAfterAll(
+// settleLive reads the API server, since the deletion that follows cannot be undone. It reports
+// whether the claim exists after all, or the intent ends otherwise: it ends one that has a
+// PersistentVolume, or that was completed meanwhile.
+func (c *Controller) settleLive(
 	ctx context.Context, pvc *corev1.PersistentVolumeClaim, intent volumeIntent,
 ) (bool, error) {
 	if pvc == nil {

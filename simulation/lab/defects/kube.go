@@ -53,7 +53,7 @@ func Kube() []Defect {
 			What: "found.md: an intent was taken for that of a lost volume, and the data of a PersistentVolume was deleted (Sieve: stale state). " +
 				"Each of three lines of defence prevents that; the defect removes all",
 			Changes: []overlay.Change{
-				{File: undoing, Old: "	needed, err := c.neededAfterAll(ctx, pvc, intent)\n", New: "	needed, err := c.neededAfterAll(ctx, pvc, intent)\n	if defect(\"undo-trusts-cache\") {\n		needed, err = false, nil\n	}\n"},
+				{File: undoing, Old: "	settled, err := c.settleLive(ctx, pvc, intent)\n", New: "	settled, err := c.settleLive(ctx, pvc, intent)\n	if defect(\"undo-trusts-cache\") {\n		settled, err = false, nil\n	}\n"},
 				{File: undoing, Old: "	answer := lifecycle.Answer{", New: "	if defect(\"undo-trusts-cache\") {\n		holder = lifecycle.Holder{}\n	}\n	answer := lifecycle.Answer{"},
 				{File: saving, Old: "c.progress.of(intent.Volume.Spec.ClaimRef.UID).refused\n", New: "c.progress.of(intent.Volume.Spec.ClaimRef.UID).refused && !defect(\"undo-trusts-cache\")\n"},
 			},
