@@ -89,6 +89,9 @@ func (w *World) before(q *apiserver.Request) error {
 	if err != nil || time.Since(began) > requestTime && !p.paused.Load() {
 		return apiserver.ErrConnection
 	}
+	if fault == "" {
+		fault = w.singleFault(w.faultsOf(q))
+	}
 	q.Fault = fault
 	if q.Resource != leases && q.Resource != configMaps {
 		w.setSubject(name(*q) + nameIn(q.Body))

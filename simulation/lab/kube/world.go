@@ -65,6 +65,7 @@ type World struct {
 	processes map[string]*process
 	subject   string // of the last step
 	broken    error  // the first rule that was broken
+	single    string // the fault of the next request that may have it
 }
 
 // shape is what differs between seeds.
@@ -187,6 +188,9 @@ func (w *World) live() error {
 	w.calm()
 	if err := w.lab.Converge(lab.Plan{Check: w.check}, w.consistent); err != nil {
 		return fmt.Errorf("the objects do not become consistent: %w", err)
+	}
+	if err := w.singleTrouble(); err != nil {
+		return err
 	}
 	w.lab.Note("every object is deleted")
 	w.deleteAll()
