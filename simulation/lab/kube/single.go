@@ -11,10 +11,14 @@ import (
 )
 
 // singleTrouble is one trouble in a world that is well otherwise. Among others, a process that
-// has missed something ends before that shows, or a user deletes what it concerns.
+// has missed something ends before that shows, or a user deletes what it concerns. A world with
+// node deployment has none.
 func (w *World) singleTrouble() error {
+	if w.shape.nodes {
+		return nil
+	}
 	troubles := []func() error{func() error { return nil }, w.missVolume}
-	if w.shape.replicas > 1 && !w.shape.nodes {
+	if w.shape.replicas > 1 {
 		troubles = append(troubles, w.replaceLeader, w.replaceLeader)
 	}
 	if err := lab.Pick(w.lab, troubles...)(); err != nil {
@@ -26,14 +30,22 @@ func (w *World) singleTrouble() error {
 	return nil
 }
 
-// missVolume is a claim whose PersistentVolume goes before any watch shows it.
+// missVolume is a claim whose PersistentVolume goes before any watch shows it. The claim gets
+// another one.
 func (w *World) missVolume() error {
 	w.lab.Note("one PersistentVolume is missed")
 	w.single = unseen
-	w.createClaim(func(*corev1.PersistentVolumeClaim) {})
+	var made *corev1.PersistentVolumeClaim
+	w.createClaim(func(pvc *corev1.PersistentVolumeClaim) { made = pvc })
 	return w.lab.Converge(lab.Plan{Check: w.check}, func() error {
-		if w.single != "" {
+		pvc, ok := get[*corev1.PersistentVolumeClaim](w.mirror, claims, made.Namespace, made.Name)
+		switch {
+		case w.single != "":
 			return errors.New("no PersistentVolume is created for a new claim")
+		case !w.shape.immediate && !w.hasPod(made):
+			return nil // it waits for a consumer again
+		case !ok || pvc.Status.Phase != corev1.ClaimBound:
+			return fmt.Errorf("claim %s is not bound", made.Name)
 		}
 		return nil
 	})
