@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -11,14 +12,10 @@ import (
 )
 
 // singleTrouble is one trouble in a world that is well otherwise. Among others, a process that
-// has missed something ends before that shows, or a user deletes what it concerns. A world with
-// node deployment has none.
+// has missed something ends before that shows, or a user deletes what it concerns.
 func (w *World) singleTrouble() error {
-	if w.shape.nodes {
-		return nil
-	}
 	troubles := []func() error{func() error { return nil }, w.missVolume}
-	if w.shape.replicas > 1 {
+	if w.shape.replicas > 1 && !w.shape.nodes {
 		troubles = append(troubles, w.replaceLeader, w.replaceLeader)
 	}
 	if err := lab.Pick(w.lab, troubles...)(); err != nil {
@@ -33,6 +30,17 @@ func (w *World) singleTrouble() error {
 // missVolume is a claim whose PersistentVolume goes before any watch shows it. The claim gets
 // another one.
 func (w *World) missVolume() error {
+	// A claim that is served twice has to have one request: each process knows the present classes
+	// and nodes after a minute.
+	began := w.lab.Elapsed()
+	if err := w.lab.Converge(lab.Plan{Check: w.check}, func() error {
+		if w.lab.Elapsed()-began < time.Minute {
+			return errors.New("the watches may be behind")
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
 	w.lab.Note("one PersistentVolume is missed")
 	w.single = unseen
 	var made *corev1.PersistentVolumeClaim
