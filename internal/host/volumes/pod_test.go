@@ -20,8 +20,8 @@ func TestFitsMode_saysHowToGoOn(t *testing.T) {
 		"a device, as a device": {devices, true, ""},
 		"a device, mounted": {mounts, true, "this machine refuses: container c has it in volumeMounts, and its claim has volumeMode Block: " +
 			"delete the pod and create it with volumeDevices, or release the hold and hold the claim again"},
-		"a filesystem, as a device": {devices, false, "this machine refuses: container c has it in volumeDevices, and its claim has volumeMode Filesystem: " +
-			"delete the pod and create it with volumeMounts, or release the hold and hold the claim again"},
+		"a filesystem, as a device": {devices, false, "this machine refuses: container c has it in volumeDevices, and " +
+			"its claim has volumeMode Filesystem: delete the pod and create it with volumeMounts, or release the hold and hold the claim again"},
 		"another volume": {corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "other"}}}, true, ""},
 	} {
 		for place, pod := range map[string]*corev1.Pod{

@@ -448,7 +448,8 @@ func TestSelect_beforeTheRemovalIsHandled(t *testing.T) {
 			selection, removal := make(chan struct{}), make(chan struct{})
 			handleSelection := sync.OnceFunc(func() { close(selection) })
 			var cached *cluster.Store[*corev1.PersistentVolumeClaim]
-			w := newWorld(t, twoNodes(newClaim("src", bound), newVolume("src", at(hostKey, "n2")), newClaim("a", cloneOf("src"), ofClass("fast")))...)
+			copied := newClaim("a", cloneOf("src"), ofClass("fast"))
+			w := newWorld(t, twoNodes(newClaim("src", bound), newVolume("src", at(hostKey, "n2")), copied)...)
 			w.run(func(env *cluster.Env, _ *Options) {
 				cached = env.Set.Claims()
 				cached.OnChange(func(old, now *corev1.PersistentVolumeClaim) {

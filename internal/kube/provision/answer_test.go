@@ -291,10 +291,10 @@ func TestReschedule_leavesAnotherChoiceAlone(t *testing.T) {
 // the deletion.
 func TestStale_aClaimThatWasBoundAndDeletedLongAgo(t *testing.T) {
 	for name, row := range map[string]struct {
-		lag, running time.Duration
+		lag, running, age time.Duration
 	}{
-		"a process that has just started":     {time.Minute, 0},
-		"a process that learns of it so late": {300 * time.Millisecond, 400 * time.Millisecond},
+		"a process that has just started":     {time.Minute, 0, 0},
+		"a process that learns of it so late": {300 * time.Millisecond, 400 * time.Millisecond, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -307,7 +307,7 @@ func TestStale_aClaimThatWasBoundAndDeletedLongAgo(t *testing.T) {
 			w.run(func(_ *cluster.Env, o *Options) { o.CacheLag = row.lag })
 			time.Sleep(row.running)
 			w.Add(newClaim("a", func(pvc *corev1.PersistentVolumeClaim) {
-				pvc.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+				pvc.CreationTimestamp = metav1.NewTime(time.Now().Add(-row.age))
 			}))
 			select {
 			case <-read:

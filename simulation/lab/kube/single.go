@@ -108,7 +108,7 @@ func (w *World) replaceLeader() error {
 }
 
 const (
-	// mostBetween is the number of steps, at most, between two events.
+	// mostBetween is more than the steps between two events.
 	mostBetween = 12
 	// succession is how many steps a standby has for taking the lease and for its first work.
 	succession = 40
